@@ -1,0 +1,278 @@
+// Appending: one statement, and when it did not pass, why.
+
+package pglog
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/wattle-es/wattle/eventstore"
+)
+
+// maxAttempts bounds how often an append is sent when it lost a race that wrote
+// nothing (a deadlock, a first append, a refusal that no longer holds).
+const maxAttempts = 20
+
+// errRaced says that a statement was rolled back for a race and may be sent again.
+var errRaced = errors.New("raced")
+
+// Append writes all batches or none.
+func (l *Log) Append(ctx context.Context, a eventstore.Append) (eventstore.Appended, error) {
+	leave, err := l.enter(ctx, "append", a.Batches[0].Stream)
+	if err != nil {
+		return eventstore.Appended{}, err
+	}
+	defer leave()
+	var done eventstore.Appended
+	first := a.Batches[0].Stream
+	for range maxAttempts {
+		err = l.on(ctx, "append", first, func(q querier) error {
+			done, err = l.appendOn(ctx, q, a, l.sql.appendOne, l.sql.appendAll)
+			return err
+		})
+		if stale(err) {
+			l.categories.forget()
+		} else if !errors.Is(err, errRaced) {
+			return done, err
+		}
+	}
+	return eventstore.Appended{}, &eventstore.Error{Kind: eventstore.ErrOverloaded, Op: "append", Stream: first,
+		Wanted: "to write without losing a race", Found: itoa(maxAttempts) + " races lost; nothing was written", Hint: "try again", Err: err}
+}
+
+// appendOn sends an append and, if it did not pass, judges it.
+func (l *Log) appendOn(ctx context.Context, q querier, a eventstore.Append, one, all string) (eventstore.Appended, error) {
+	ids, err := l.numbers(ctx, q, a)
+	if err != nil {
+		return eventstore.Appended{}, err
+	}
+	position, err := l.send(ctx, q, a, ids, one, all)
+	if pgCode(err) == codeDeadlock || pgCode(err) == codeDivisionByZero {
+		return eventstore.Appended{}, l.raced(err)
+	}
+	if err != nil {
+		return eventstore.Appended{}, err
+	}
+	if position == 0 {
+		return l.judge(ctx, q, a, ids)
+	}
+	done := eventstore.Appended{Token: eventstore.Token{Incarnation: l.incarnation, Position: position}}
+	for i := range a.Batches {
+		done.Receipts = append(done.Receipts, a.Batches[i].Written())
+	}
+	return done, nil
+}
+
+// raced wraps an error so that Append sends again, as one of ours: translate must
+// not take it for an unknown outcome.
+func (l *Log) raced(err error) error {
+	return &eventstore.Error{Kind: errRaced, Op: "append", Err: err}
+}
+
+// numbers returns the categories' numbers of all batches, then of all guards.
+func (l *Log) numbers(ctx context.Context, q querier, a eventstore.Append) ([]int32, error) {
+	ids := make([]int32, 0, len(a.Batches)+len(a.Guards))
+	for i := range a.Batches {
+		id, err := l.number(ctx, q, "append", a.Batches[i].Stream.Category(), a.Batches[i].Stream)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	for _, g := range a.Guards {
+		id, err := l.number(ctx, q, "append", g.Stream.Category(), g.Stream)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// send writes and returns the last position, 0 if the append did not pass.
+func (l *Log) send(ctx context.Context, q querier, a eventstore.Append, ids []int32, one, all string) (eventstore.Position, error) {
+	for i := range a.Batches {
+		if a.Batches[i].Last() > eventstore.MaxNumber {
+			return 0, nil // no column holds it, so it cannot pass
+		}
+	}
+	sql, args := all, allArgs(a, ids)
+	if len(a.Batches) == 1 && len(a.Guards) == 0 {
+		sql, args = one, oneArgs(&a.Batches[0], ids[0])
+	}
+	var ok bool
+	var position *int64
+	if err := q.QueryRow(ctx, sql, args...).Scan(&ok, &position); err != nil {
+		return 0, err
+	}
+	if !ok {
+		return 0, isolationError("append", a.Batches[0].Stream)
+	}
+	if position == nil {
+		return 0, nil
+	}
+	return eventstore.Position(*position), nil
+}
+
+func oneArgs(b *eventstore.Batch, category int32) []any {
+	var ev eventArrays
+	ev.add(b.Events)
+	return append([]any{category, b.Stream.Key(), int16(b.Stream.Slot()), int64(b.Epoch), toUUID(b.Holder), b.Claim,
+		int64(b.After.Seqno), toUUID(b.After.ID), int64(len(b.Events)), toUUID(b.Events[len(b.Events)-1].ID), toUUID(b.ID)}, ev.args()...)
+}
+
+func allArgs(a eventstore.Append, ids []int32) []any {
+	n := len(ids)
+	keys, slots, epochs, holders, claims := make([]string, n), make([]int16, n), make([]int64, n), make([]uuid, n), make([]bool, n)
+	afters, afterIDs, counts, lastIDs, batches := make([]int64, n), make([]uuid, n), make([]int64, n), make([]uuid, n), make([]uuid, n)
+	var items []int64
+	var ev eventArrays
+	set := func(i int, s eventstore.Stream, after eventstore.Mark) {
+		keys[i], slots[i] = s.Key(), int16(s.Slot())
+		afters[i], afterIDs[i] = int64(after.Seqno), toUUID(after.ID)
+		holders[i], lastIDs[i], batches[i] = toUUID(eventstore.UUID{}), toUUID(eventstore.UUID{}), toUUID(eventstore.UUID{})
+	}
+	for i := range a.Batches {
+		b := &a.Batches[i]
+		set(i, b.Stream, b.After)
+		epochs[i], holders[i], claims[i], batches[i] = int64(b.Epoch), toUUID(b.Holder), b.Claim, toUUID(b.ID)
+		counts[i], lastIDs[i] = int64(len(b.Events)), toUUID(b.Events[len(b.Events)-1].ID)
+		for range b.Events {
+			items = append(items, int64(i+1))
+		}
+		ev.add(b.Events)
+	}
+	for i, g := range a.Guards {
+		set(len(a.Batches)+i, g.Stream, g.At)
+	}
+	return append([]any{ids, keys, slots, epochs, holders, claims, afters, afterIDs, counts, lastIDs, batches, items}, ev.args()...)
+}
+
+// judge finds out, as of one moment, what became of an append that did not pass.
+// The moment is later than the statement's: if the append would pass now it is
+// sent again, so an error tells the facts it was decided on.
+func (l *Log) judge(ctx context.Context, q querier, a eventstore.Append, ids []int32) (eventstore.Appended, error) {
+	seen, err := l.see(ctx, q, a, ids)
+	if err != nil {
+		return eventstore.Appended{}, err
+	}
+	var v eventstore.Verdict
+	done := eventstore.Appended{Token: eventstore.Token{Incarnation: l.incarnation}}
+	for i := range a.Batches {
+		b, s := &a.Batches[i], seen[i]
+		if b.Passes(s.Head) {
+			v.Pass(b)
+			continue
+		}
+		r, err := b.Judge(s)
+		if err != nil {
+			v.Refuse(err)
+			continue
+		}
+		v.Prove(b)
+		done.Receipts = append(done.Receipts, r)
+		for _, e := range s.Around {
+			if e.Seqno == r.Last.Seqno {
+				done.Token.Position = max(done.Token.Position, e.Position)
+			}
+		}
+	}
+	for i, g := range a.Guards {
+		if h := seen[len(a.Batches)+i].Head; !g.Passes(h) {
+			v.Refuse(g.Refusal(h))
+		}
+	}
+	write, err := v.Settle()
+	if write {
+		return eventstore.Appended{}, l.passesNow(a)
+	}
+	if err != nil {
+		return eventstore.Appended{}, err
+	}
+	return done, nil
+}
+
+func (l *Log) passesNow(a eventstore.Append) error {
+	for i := range a.Batches {
+		if b := &a.Batches[i]; b.Last() > eventstore.MaxNumber {
+			return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "append", Stream: b.Stream, Wanted: "seqnos of at most 2^63-1", Found: "more", Hint: "the stream is full"}
+		}
+	}
+	return l.raced(nil)
+}
+
+// see reads, in one round trip and as of one moment, the head of every stream and
+// the entries around every batch.
+func (l *Log) see(ctx context.Context, q querier, a eventstore.Append, ids []int32) ([]eventstore.Seen, error) {
+	streams := make([]eventstore.Stream, 0, len(ids))
+	queue := func(b *pgx.Batch) {
+		for i := range a.Batches {
+			batch := &a.Batches[i]
+			streams = append(streams, batch.Stream)
+			b.Queue(of(l.sql.around, ids[i]), ids[i], batch.Stream.Key(), int64(batch.After.Seqno), int64(min(batch.Last()+1, eventstore.MaxNumber)))
+		}
+		for i, g := range a.Guards {
+			streams = append(streams, g.Stream)
+			id := ids[len(a.Batches)+i]
+			b.Queue(of(l.sql.around, id), id, g.Stream.Key(), int64(1), int64(0)) // the head alone
+		}
+	}
+	res, end := l.moment(ctx, q, queue)
+	seen := make([]eventstore.Seen, len(ids))
+	for i, s := range streams {
+		rows, err := res.Query()
+		if err == nil {
+			seen[i], err = scanSeen(rows, s)
+		}
+		if err != nil {
+			end()
+			return nil, l.readError("append", s, err)
+		}
+	}
+	return seen, l.readError("append", streams[0], end())
+}
+
+// readError translates an error of a read that belongs to a write: nothing of it
+// can have been written.
+func (l *Log) readError(op string, s eventstore.Stream, err error) error {
+	if stale(err) {
+		return err
+	}
+	return l.translate(op, s, err, reading)
+}
+
+// moment sends what queue adds so that all of it sees one moment: in a repeatable
+// read transaction of its own or, where q is a transaction already, in that.
+func (l *Log) moment(ctx context.Context, q querier, queue func(b *pgx.Batch)) (res pgx.BatchResults, end func() error) {
+	if _, inTx := q.(pgx.Tx); inTx {
+		b := &pgx.Batch{}
+		queue(b)
+		res = q.SendBatch(ctx, b)
+		return res, res.Close
+	}
+	res = q.SendBatch(ctx, readOnlySnapshot(queue))
+	res.Exec() // begin; its error comes again with the next result
+	return res, res.Close
+}
+
+func scanSeen(rows pgx.Rows, s eventstore.Stream) (seen eventstore.Seen, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		var h headRow
+		var r entryRow
+		if err := rows.Scan(h.targets(r.targets()...)...); err != nil {
+			return seen, err
+		}
+		seen.Head = h.head()
+		e, ok, err := r.entry(s)
+		if err != nil {
+			return seen, err
+		}
+		if ok {
+			seen.Around = append(seen.Around, e)
+		}
+	}
+	return seen, rows.Err()
+}

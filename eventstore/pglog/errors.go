@@ -1,0 +1,101 @@
+// Errors of PostgreSQL and pgx, translated once, by SQLSTATE and by what had been
+// sent; never by text.
+
+package pglog
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/wattle-es/wattle/eventstore"
+)
+
+// phase says what may have happened when an error came.
+type phase int
+
+const (
+	connecting phase = iota // nothing was sent
+	reading                 // nothing could have been written
+	writing                 // a writing statement may have been sent
+)
+
+// SQLSTATEs that mean something to us.
+const (
+	codeDivisionByZero  = "22012" // appendAll lost a race for a first append; rolled back
+	codeNotNull         = "23502" // a position at or below its published bound
+	codeCheck           = "23514" // no partition: the category is gone
+	codeReadOnly        = "25006"
+	codeSerialization   = "40001"
+	codeDeadlock        = "40P01"
+	codeUndefinedTable  = "42P01"
+	codeUndefinedColumn = "42703"
+	codeNoSchema        = "3F000"
+	codeNoPrivilege     = "42501"
+	codeLockTimeout     = "55P03"
+	codeCanceled        = "57014"
+)
+
+func pgCode(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// translate makes the one error that leaves the package. Errors of ours pass.
+func (l *Log) translate(op string, s eventstore.Stream, err error, ph phase) error {
+	if err == nil {
+		return nil
+	}
+	if _, ours := errors.AsType[*eventstore.Error](err); ours {
+		return err
+	}
+	e := &eventstore.Error{Op: op, Stream: s, Err: err}
+	pg, answered := errors.AsType[*pgconn.PgError](err)
+	fatal := answered && (pg.Severity == "FATAL" || pg.Severity == "PANIC" || pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC")
+	switch {
+	case answered && (!fatal || ph != writing):
+		e.Kind, e.Hint = l.kindOf(pg.Code)
+	case ph == writing && !pgconn.SafeToRetry(err):
+		e.Kind, e.Hint = eventstore.ErrUnknown, "send the same batch again to learn the outcome"
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return err
+	default:
+		e.Kind, e.Hint = eventstore.ErrUnavailable, "nothing was written; is the server up and reachable?"
+	}
+	return e
+}
+
+// kindOf maps the SQLSTATE of a statement that the server rolled back.
+func (l *Log) kindOf(code string) (kind error, hint string) {
+	switch code {
+	case codeUndefinedTable, codeUndefinedColumn, codeNoSchema:
+		return eventstore.ErrNotMigrated, "run: wattle migrate up, for schema " + l.schema
+	case codeReadOnly:
+		return eventstore.ErrReadOnly, "connect to the primary"
+	case codeSerialization:
+		return eventstore.ErrIsolation, isolationHint
+	case codeNotNull:
+		return eventstore.ErrCorrupt, "the position sequence went back or was altered: stop appending and restore it above max(position)"
+	case codeDeadlock, codeLockTimeout, codeCanceled:
+		return eventstore.ErrOverloaded, "the statement was rolled back; try again"
+	case codeNoPrivilege:
+		return eventstore.ErrUnavailable, "grant the role the store's schema, tables and sequence"
+	}
+	switch code[:2] {
+	case "53": // insufficient resources: connections, memory, disk
+		return eventstore.ErrOverloaded, "the statement was rolled back; try again later"
+	case "22", "54": // data exception, program limit
+		return eventstore.ErrInvalid, "the statement was rolled back"
+	}
+	return eventstore.ErrUnavailable, "the statement was rolled back"
+}
+
+const isolationHint = "use READ COMMITTED: reset default_transaction_isolation for the role or database"
+
+func isolationError(op string, s eventstore.Stream) error {
+	return &eventstore.Error{Kind: eventstore.ErrIsolation, Op: op, Stream: s, Wanted: "transactions under READ COMMITTED",
+		Found: "a stricter level; nothing was written", Hint: isolationHint}
+}

@@ -1,0 +1,274 @@
+// The feed: three statements in one pipelined batch, and the watchdog over those
+// who hold it back.
+
+package pglog
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/wattle-es/wattle/eventstore"
+)
+
+// ReadFeed returns entries after a position, up to the horizon.
+func (l *Log) ReadFeed(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (p eventstore.FeedPage, err error) {
+	const op = "read feed"
+	leave, err := l.enter(ctx, op, "")
+	if err != nil {
+		return p, err
+	}
+	defer leave()
+	if err := l.pace.wait(ctx); err != nil {
+		return p, err
+	}
+	for range 2 {
+		ids, nerr := l.filterNumbers(ctx, f)
+		if nerr != nil {
+			return p, nerr
+		}
+		start := time.Now()
+		p, err = l.readFeed(ctx, after, f, ids, limit)
+		if !stale(err) {
+			if err == nil && p.End {
+				l.pace.polled(start)
+			}
+			break
+		}
+		l.categories.forget()
+	}
+	return p, l.translate(op, "", err, reading)
+}
+
+func (l *Log) filterNumbers(ctx context.Context, f eventstore.Filter) ([]int32, error) {
+	ids := make([]int32, 0, len(f.Categories))
+	for _, c := range f.Categories {
+		id, err := l.number(ctx, l.pool, "read feed", c, "")
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// horizon is what the first two statements say.
+type horizon struct {
+	at          int64 // positions up to it are complete
+	held        *int64
+	timeline    *int64
+	incarnation eventstore.UUID
+}
+
+func (l *Log) readFeed(ctx context.Context, after eventstore.Position, f eventstore.Filter, ids []int32, limit int) (p eventstore.FeedPage, err error) {
+	sql := l.sql.feedAll
+	if len(ids) == 1 {
+		sql = of(l.sql.feedOne, ids[0])
+	}
+	slots := make([]int16, len(f.Slots))
+	for i, s := range f.Slots {
+		slots[i] = int16(s)
+	}
+	b := &pgx.Batch{}
+	b.Queue(l.sql.horizonLow)
+	b.Queue(l.sql.horizonHeld)
+	b.Queue(sql, int64(after), limit, append([]string{}, f.Types...), slots, ids)
+	res := l.pool.SendBatch(ctx, b)
+	defer res.Close()
+	h, err := scanHorizon(res)
+	if err != nil {
+		return p, err
+	}
+	rows, err := res.Query()
+	if err != nil {
+		return p, err
+	}
+	p, err = scanFeed(rows, after, f, len(ids), limit, h)
+	if err != nil {
+		return p, err
+	}
+	if err := res.Close(); err != nil {
+		return p, err
+	}
+	l.watch.look(ctx, l, h.held)
+	return p, nil
+}
+
+func scanHorizon(res pgx.BatchResults) (h horizon, err error) {
+	var low *int64
+	var isolation string
+	var standby bool
+	var incarnation uuid
+	if err := res.QueryRow().Scan(&low, &isolation, &standby, &h.timeline, &incarnation); err != nil {
+		return h, err
+	}
+	if err := res.QueryRow().Scan(&h.held); err != nil {
+		return h, err
+	}
+	switch {
+	case standby:
+		return h, &eventstore.Error{Kind: eventstore.ErrReadOnly, Op: "read feed", Wanted: "the primary: a standby does not show who holds the feed back",
+			Found: "a server in recovery", Hint: "connect readers of the feed to the primary"}
+	case isolation != "read committed":
+		return h, isolationError("read feed", "")
+	case low == nil:
+		return h, &eventstore.Error{Kind: eventstore.ErrCorrupt, Op: "read feed", Wanted: "a value of the position sequence",
+			Found: "none", Hint: "the sequence was reset, or USAGE on it is missing"}
+	}
+	h.at, h.incarnation = *low, fromUUID(incarnation)
+	if h.held != nil {
+		h.at = min(h.at, *h.held)
+	}
+	return h, nil
+}
+
+// scanFeed takes the rows up to the horizon.
+func scanFeed(rows pgx.Rows, after eventstore.Position, f eventstore.Filter, categories, limit int, h horizon) (p eventstore.FeedPage, err error) {
+	defer rows.Close()
+	p = eventstore.FeedPage{Horizon: eventstore.Position(h.at), Incarnation: h.incarnation}
+	if h.timeline != nil {
+		p.Timeline = uint64(*h.timeline)
+	}
+	looked, bytes, found := 0, 0, 0
+	for rows.Next() {
+		var r entryRow
+		var trimmed, n int64
+		var most string // the category trimmed furthest
+		var key, category *string
+		var id uuid
+		var match *bool
+		if err := rows.Scan(r.targets(&trimmed, &most, &n, &key, &category, &id, &match)...); err != nil {
+			return p, err
+		}
+		if found = int(n); int64(after) < trimmed && !f.AcceptTrimmed {
+			return p, eventstore.TrimmedFeedError(eventstore.Category(most), after, eventstore.Position(trimmed))
+		}
+		if r.position == nil || *r.position > h.at || bytes >= eventstore.MaxPageBytes {
+			break
+		}
+		looked++
+		p.Through = eventstore.PositionMark{Position: eventstore.Position(*r.position), ID: fromUUID(id)}
+		if *match {
+			e, _, err := r.entry(eventstore.Stream(*category + "-" + *key))
+			if err != nil {
+				return p, err
+			}
+			p.Entries = append(p.Entries, e)
+			bytes += len(e.Data)
+		}
+	}
+	rows.Close()
+	p.End = looked < limit && bytes < eventstore.MaxPageBytes
+	if err := rows.Err(); err != nil {
+		return p, err
+	}
+	if categories > 0 && found < categories {
+		return p, errStale
+	}
+	return p, nil
+}
+
+// pace keeps polls of the feed's end apart: asking pg_locks stops all lock
+// managers for a moment. A process polls no sooner than 5 times what its last poll
+// took and at most 200 times a second; reading a backlog is not held up.
+type pace struct {
+	mu   sync.Mutex
+	next time.Time
+}
+
+const (
+	pollRest    = 5
+	pollsApart  = 5 * time.Millisecond
+	maxPollRest = time.Second
+)
+
+func (p *pace) polled(start time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	rest := min(max(pollRest*now.Sub(start), pollsApart), maxPollRest)
+	p.next = start.Add(rest)
+}
+
+func (p *pace) wait(ctx context.Context) error {
+	p.mu.Lock()
+	d := time.Until(p.next)
+	p.mu.Unlock()
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// watchdog ends sessions that hold the feed back for longer than the TTL: a client
+// frozen between sending an append and the end of its transaction is under no
+// time-out of the server before transaction_timeout of PostgreSQL 17.
+type watchdog struct {
+	mu    sync.Mutex
+	held  int64 // lowest key held when last looked
+	since time.Time
+}
+
+// look notes the lowest key held, nil for none, and acts if it has not moved for
+// the TTL.
+func (w *watchdog) look(ctx context.Context, l *Log, held *int64) {
+	if l.holderTTL < 0 || !w.stuck(held, l.holderTTL) {
+		return
+	}
+	pids, err := l.longHolders(ctx)
+	if err != nil {
+		l.logger.WarnContext(ctx, "cannot see who holds the feed back", "error", err)
+		return
+	}
+	for pid, age := range pids {
+		_, err := l.pool.Exec(ctx, l.sql.endHolder, pid)
+		l.logger.WarnContext(ctx, "ended a session that held the feed back", "pid", pid, "age", age, "ttl", l.holderTTL, "error", err)
+	}
+}
+
+func (w *watchdog) stuck(held *int64, ttl time.Duration) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if held == nil || *held != w.held || w.since.IsZero() {
+		w.since = now
+		if w.held = -1; held != nil {
+			w.held = *held
+		}
+		return false
+	}
+	if now.Sub(w.since) < ttl {
+		return false
+	}
+	w.since = now.Add(-ttl / 2) // look again soon, not at every poll
+	return true
+}
+
+func (l *Log) longHolders(ctx context.Context) (map[int32]time.Duration, error) {
+	rows, err := l.pool.Query(ctx, l.sql.holders, l.holderTTL.Microseconds())
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	pids := map[int32]time.Duration{}
+	for rows.Next() {
+		var pid int32
+		var age float64
+		if err := rows.Scan(&pid, &age); err != nil {
+			return nil, err
+		}
+		pids[pid] = time.Duration(age * float64(time.Second))
+	}
+	return pids, rows.Err()
+}

@@ -1,0 +1,68 @@
+// Leases, on the database's clock.
+
+package pglog
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/wattle-es/wattle/eventstore"
+)
+
+// AcquireLease grants a lease if nobody else holds it now.
+func (l *Log) AcquireLease(ctx context.Context, name string, holder eventstore.UUID, ttl time.Duration) (lease eventstore.Lease, granted bool, err error) {
+	err = l.simple(ctx, "acquire lease", "", func(q querier) error {
+		lease, granted, err = scanLease(ctx, q, "acquire lease", name, l.sql.acquire, name, toUUID(holder), ttl.Microseconds())
+		return err
+	})
+	return lease, granted, err
+}
+
+// RenewLease prolongs a lease that is still the caller's.
+func (l *Log) RenewLease(ctx context.Context, have eventstore.Lease, ttl time.Duration) (lease eventstore.Lease, err error) {
+	const op = "renew lease"
+	err = l.simple(ctx, op, "", func(q querier) error {
+		var granted bool
+		lease, granted, err = scanLease(ctx, q, op, have.Name, l.sql.renew, have.Name, toUUID(have.Holder), int64(have.Epoch), ttl.Microseconds())
+		if err == nil && !granted {
+			err = &eventstore.Error{Kind: eventstore.ErrLeaseLost, Op: op,
+				Wanted: fmt.Sprintf("lease %q at epoch %d of holder %v", have.Name, have.Epoch, have.Holder),
+				Found:  fmt.Sprintf("epoch %d of holder %v until %v", lease.Epoch, lease.Holder, lease.Until.Format(time.RFC3339Nano)),
+				Hint:   "stop what was done under it and acquire it anew"}
+		}
+		return err
+	})
+	if err != nil {
+		return eventstore.Lease{}, err
+	}
+	return lease, nil
+}
+
+// ReleaseLease gives a lease back at once.
+func (l *Log) ReleaseLease(ctx context.Context, have eventstore.Lease) error {
+	return l.simple(ctx, "release lease", "", func(q querier) error {
+		_, err := q.Exec(ctx, l.sql.release, have.Name, toUUID(have.Holder), int64(have.Epoch))
+		return err
+	})
+}
+
+func scanLease(ctx context.Context, q querier, op, name, sql string, args ...any) (lease eventstore.Lease, granted bool, err error) {
+	var ok bool
+	var holder uuid
+	var epoch *int64
+	var until *time.Time
+	var now time.Time
+	if err := q.QueryRow(ctx, sql, args...).Scan(&ok, &granted, &holder, &epoch, &until, &now); err != nil {
+		return lease, false, err
+	}
+	if !ok {
+		return lease, false, isolationError(op, "")
+	}
+	lease = eventstore.Lease{Name: name, Holder: fromUUID(holder)}
+	if epoch != nil {
+		lease.Epoch, lease.Until = eventstore.Epoch(*epoch), until.UTC()
+		lease.Left = max(until.Sub(now), 0)
+	}
+	return lease, granted, nil
+}
