@@ -3,7 +3,10 @@
 
 package eventstore
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Passes says if a batch may be written to a stream with this head. It is the
 // rule that a backend checks in the same atomic step in which it writes.
@@ -95,7 +98,7 @@ func (b *Batch) prove(s Seen) proof {
 			return reused
 		}
 		return absent
-	case s.Head.Last.Seqno == b.Last() && s.Head.Last.ID != b.Events[len(b.Events)-1].ID:
+	case len(ours) == 0 && s.Head.Last.Seqno == b.Last() && s.Head.Last.ID != b.Events[len(b.Events)-1].ID:
 		return absent // the registry keeps the last entry's ID through a trim
 	case trimmed:
 		return unprovable
@@ -168,61 +171,57 @@ var ranking = []error{ErrNoSuchCategory, ErrNoSuchStream, ErrBatchIDReused, ErrF
 // Verdict gathers what became of the batches and guards of an append and gives
 // the one answer.
 type Verdict struct {
-	refusal error
-	rank    int
-	proved  *Batch // the first one
-	passing *Batch // the first one
+	refusal, guard error  // the highest refusal of a batch, of a guard
+	proved         *Batch // the first one
+	head           Head   // of its stream
+	passing        bool
 }
 
 // Pass notes a batch that may be written.
-func (v *Verdict) Pass(b *Batch) {
-	if v.passing == nil {
-		v.passing = b
-	}
-}
+func (v *Verdict) Pass() { v.passing = true }
 
-// Prove notes a batch that is there already.
-func (v *Verdict) Prove(b *Batch) {
+// Prove notes a batch that is there already, and the head of its stream.
+func (v *Verdict) Prove(b *Batch, h Head) {
 	if v.proved == nil {
-		v.proved = b
+		v.proved, v.head = b, h
 	}
 }
 
-// Refuse notes a refusal; the highest counts, among equals the first.
-func (v *Verdict) Refuse(err error) {
-	rank := len(ranking)
-	for i, kind := range ranking {
-		if e, ok := err.(*Error); ok && e.Kind == kind {
-			rank = i
-			break
-		}
-	}
-	if v.refusal == nil || rank < v.rank {
-		v.refusal, v.rank = err, rank
-	}
-}
+// Refuse notes the refusal of a batch; the highest counts, among equals the first.
+func (v *Verdict) Refuse(err error) { v.refusal = higher(v.refusal, err) }
+
+// RefuseGuard notes the refusal of a guard.
+func (v *Verdict) RefuseGuard(err error) { v.guard = higher(v.guard, err) }
 
 // Settle returns whether the batches are to be written now; if not and err is
 // nil, all of them are proved. Guards of a proved append are not looked at: it
 // went through when they held.
 func (v *Verdict) Settle() (write bool, err error) {
-	switch {
-	case v.proved == nil && v.refusal == nil:
+	switch refusal := higher(v.refusal, v.guard); {
+	case v.proved == nil && refusal == nil:
 		return true, nil
-	case v.passing == nil && (v.refusal == nil || v.rank == rankOf(ErrGuard)) && v.proved != nil:
+	case v.proved != nil && v.refusal == nil && !v.passing:
 		return false, nil
-	case v.refusal != nil:
-		return false, v.refusal
+	case refusal != nil:
+		return false, refusal
 	}
 	// A batch that is there and one that is not were never sent together.
-	return false, &Error{Kind: ErrBatchIDReused, Op: "append", Stream: v.proved.Stream,
-		Wanted: "all batches of one append there, or none", Found: "only some: batch " + v.proved.ID.String() + " was written by another append",
-		Hint: "resend an append unchanged"}
+	return false, v.proved.refusal(ErrBatchIDReused, v.head, "all batches of one append there, or none",
+		"only some: batch "+v.proved.ID.String()+" was written by another append", "resend an append unchanged")
 }
 
-func rankOf(kind error) int {
-	for i, k := range ranking {
-		if k == kind {
+// higher returns the refusal that ranks higher, a if they are equal.
+func higher(a, b error) error {
+	if a == nil || b != nil && rankOf(b) < rankOf(a) {
+		return b
+	}
+	return a
+}
+
+// rankOf returns the place of an error in the ranking, behind all for others.
+func rankOf(err error) int {
+	for i, kind := range ranking {
+		if errors.Is(err, kind) {
 			return i
 		}
 	}

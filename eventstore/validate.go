@@ -51,15 +51,12 @@ func completeEvent(e *Event, batch UUID, i int, trace Metadata) {
 
 // check refuses a complete append that breaks a rule, before anything is sent.
 func (l Limits) check(a Append) error {
-	switch n := len(a.Batches); {
-	case n == 0:
-		return invalid("append", "at least one batch", "none")
-	case n > l.AppendBatches:
-		return tooLarge("append", fmt.Sprintf("at most %d batches", l.AppendBatches), fmt.Sprint(n))
+	switch {
+	case len(a.Batches) > l.AppendBatches:
+		return tooLarge("append", fmt.Sprintf("at most %d batches", l.AppendBatches), fmt.Sprint(len(a.Batches)))
 	case len(a.Guards) > MaxAppendGuards:
 		return tooLarge("append", fmt.Sprintf("at most %d guards", MaxAppendGuards), fmt.Sprint(len(a.Guards)))
 	}
-	streams, ids := map[Stream]bool{}, map[UUID]bool{}
 	size := 0
 	for i := range a.Batches {
 		b := &a.Batches[i]
@@ -67,28 +64,43 @@ func (l Limits) check(a Append) error {
 		if err != nil {
 			return inOp("append", b.Stream, err)
 		}
-		if streams[b.Stream] || ids[b.ID] {
-			return inOp("append", b.Stream, invalid("append", "every stream and batch ID once", "batch "+b.ID.String()+" repeats one"))
-		}
-		streams[b.Stream], ids[b.ID] = true, true
 		if size += n; size > l.AppendBytes {
 			return inOp("append", b.Stream, tooLarge("append", fmt.Sprintf("at most %d bytes of data and metadata", l.AppendBytes), "more"))
 		}
 	}
-	return checkGuards(a.Guards, streams)
-}
-
-func checkGuards(guards []Guard, streams map[Stream]bool) error {
-	for _, g := range guards {
+	for _, g := range a.Guards {
 		err := g.Stream.check()
 		if err == nil {
 			err = checkMark("guard", g.At)
 		}
-		if err == nil && streams[g.Stream] {
-			err = invalid("guard", "a stream that is not written and not guarded twice", string(g.Stream))
-		}
 		if err != nil {
 			return inOp("append", g.Stream, err)
+		}
+	}
+	return a.CheckShape()
+}
+
+// CheckShape refuses an append that no log could write: no batch, a batch without
+// events, a stream or a batch ID that stands in it twice. Store does it too; a Log
+// does it so that nobody who calls it directly can harm a stream.
+func (a Append) CheckShape() error {
+	if len(a.Batches) == 0 {
+		return inOp("append", "", invalid("append", "at least one batch", "none"))
+	}
+	streams, ids := map[Stream]bool{}, map[UUID]bool{}
+	for i := range a.Batches {
+		b := &a.Batches[i]
+		switch {
+		case len(b.Events) == 0:
+			return inOp("append", b.Stream, invalid("batch", "at least one event", "none"))
+		case streams[b.Stream] || ids[b.ID]:
+			return inOp("append", b.Stream, invalid("append", "every stream and batch ID once", "batch "+b.ID.String()+" repeats one"))
+		}
+		streams[b.Stream], ids[b.ID] = true, true
+	}
+	for _, g := range a.Guards {
+		if streams[g.Stream] {
+			return inOp("append", g.Stream, invalid("guard", "a stream that is not written and not guarded twice", string(g.Stream)))
 		}
 		streams[g.Stream] = true
 	}

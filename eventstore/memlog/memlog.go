@@ -122,6 +122,9 @@ func headOf(st *stream) eventstore.Head {
 
 // Append writes all batches or none.
 func (l *Log) Append(ctx context.Context, a eventstore.Append) (eventstore.Appended, error) {
+	if err := a.CheckShape(); err != nil {
+		return eventstore.Appended{}, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.enter(ctx, "append", a.Batches[0].Stream); err != nil {
@@ -158,21 +161,21 @@ func (l *Log) decide(ctx context.Context, a eventstore.Append) (write bool, err 
 		case err != nil:
 			v.Refuse(err)
 		case b.Passes(headOf(st)):
-			v.Pass(b)
+			v.Pass()
 		default:
 			if _, err := b.Judge(st.seen(b)); err != nil {
 				v.Refuse(err)
 			} else {
-				v.Prove(b)
+				v.Prove(b, headOf(st))
 			}
 		}
 	}
 	for _, g := range a.Guards {
 		_, st, err := l.find(ctx, "append", g.Stream)
 		if err != nil {
-			v.Refuse(err)
+			v.RefuseGuard(err)
 		} else if !g.Passes(headOf(st)) {
-			v.Refuse(g.Refusal(headOf(st)))
+			v.RefuseGuard(g.Refusal(headOf(st)))
 		}
 	}
 	return v.Settle()

@@ -69,7 +69,7 @@ func (l *Log) ReadFeed(ctx context.Context, after eventstore.Position, f eventst
 
 // feeds returns, for each category of the filter, its records after a position.
 func (l *Log) feeds(after eventstore.Position, f eventstore.Filter) ([][]*record, error) {
-	names := f.Categories
+	names := slices.Clone(f.Categories)
 	if len(names) == 0 {
 		for name := range l.categories {
 			names = append(names, name)
@@ -77,7 +77,7 @@ func (l *Log) feeds(after eventstore.Position, f eventstore.Filter) ([][]*record
 	}
 	slices.Sort(names)
 	var feeds [][]*record
-	for _, name := range slices.Compact(slices.Clone(names)) {
+	for _, name := range slices.Compact(names) {
 		c, err := l.category("read feed", name, "")
 		if err != nil {
 			return nil, err

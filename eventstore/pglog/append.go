@@ -5,6 +5,7 @@ package pglog
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -20,6 +21,9 @@ var errRaced = errors.New("raced")
 
 // Append writes all batches or none.
 func (l *Log) Append(ctx context.Context, a eventstore.Append) (eventstore.Appended, error) {
+	if err := a.CheckShape(); err != nil {
+		return eventstore.Appended{}, err
+	}
 	leave, err := l.enter(ctx, "append", a.Batches[0].Stream)
 	if err != nil {
 		return eventstore.Appended{}, err
@@ -32,11 +36,10 @@ func (l *Log) Append(ctx context.Context, a eventstore.Append) (eventstore.Appen
 			done, err = l.appendOn(ctx, q, a, l.sql.appendOne, l.sql.appendAll)
 			return err
 		})
-		if stale(err) {
-			l.categories.forget()
-		} else if !errors.Is(err, errRaced) {
+		if !stale(err) && !errors.Is(err, errRaced) {
 			return done, err
 		}
+		l.categories.forget() // the race may have been with a category's deletion
 	}
 	return eventstore.Appended{}, &eventstore.Error{Kind: eventstore.ErrOverloaded, Op: "append", Stream: first,
 		Wanted: "to write without losing a race", Found: itoa(maxAttempts) + " races lost; nothing was written", Hint: "try again", Err: err}
@@ -71,7 +74,9 @@ func (l *Log) raced(err error) error {
 	return &eventstore.Error{Kind: errRaced, Op: "append", Err: err}
 }
 
-// numbers returns the categories' numbers of all batches, then of all guards.
+// numbers returns the categories' numbers of all batches, then of all guards: 0,
+// which no category has, where a guard's is unknown. Only an append that is not
+// proved is refused for that.
 func (l *Log) numbers(ctx context.Context, q querier, a eventstore.Append) ([]int32, error) {
 	ids := make([]int32, 0, len(a.Batches)+len(a.Guards))
 	for i := range a.Batches {
@@ -83,7 +88,7 @@ func (l *Log) numbers(ctx context.Context, q querier, a eventstore.Append) ([]in
 	}
 	for _, g := range a.Guards {
 		id, err := l.number(ctx, q, "append", g.Stream.Category(), g.Stream)
-		if err != nil {
+		if err != nil && !errors.Is(err, eventstore.ErrNoSuchCategory) {
 			return nil, err
 		}
 		ids = append(ids, id)
@@ -91,12 +96,21 @@ func (l *Log) numbers(ctx context.Context, q querier, a eventstore.Append) ([]in
 	return ids, nil
 }
 
-// send writes and returns the last position, 0 if the append did not pass.
-func (l *Log) send(ctx context.Context, q querier, a eventstore.Append, ids []int32, one, all string) (eventstore.Position, error) {
+// cannotPass says if an append is out of reach of the statement: a seqno that no
+// column holds, a guard in no category.
+func cannotPass(a eventstore.Append, ids []int32) bool {
 	for i := range a.Batches {
 		if a.Batches[i].Last() > eventstore.MaxNumber {
-			return 0, nil // no column holds it, so it cannot pass
+			return true
 		}
+	}
+	return slices.Contains(ids, 0)
+}
+
+// send writes and returns the last position, 0 if the append did not pass.
+func (l *Log) send(ctx context.Context, q querier, a eventstore.Append, ids []int32, one, all string) (eventstore.Position, error) {
+	if cannotPass(a, ids) {
+		return 0, nil
 	}
 	sql, args := all, allArgs(a, ids)
 	if len(a.Batches) == 1 && len(a.Guards) == 0 {
@@ -163,7 +177,7 @@ func (l *Log) judge(ctx context.Context, q querier, a eventstore.Append, ids []i
 	for i := range a.Batches {
 		b, s := &a.Batches[i], seen[i]
 		if b.Passes(s.Head) {
-			v.Pass(b)
+			v.Pass()
 			continue
 		}
 		r, err := b.Judge(s)
@@ -171,7 +185,7 @@ func (l *Log) judge(ctx context.Context, q querier, a eventstore.Append, ids []i
 			v.Refuse(err)
 			continue
 		}
-		v.Prove(b)
+		v.Prove(b, s.Head)
 		done.Receipts = append(done.Receipts, r)
 		for _, e := range s.Around {
 			if e.Seqno == r.Last.Seqno {
@@ -180,8 +194,11 @@ func (l *Log) judge(ctx context.Context, q querier, a eventstore.Append, ids []i
 		}
 	}
 	for i, g := range a.Guards {
-		if h := seen[len(a.Batches)+i].Head; !g.Passes(h) {
-			v.Refuse(g.Refusal(h))
+		n := len(a.Batches) + i
+		if h := seen[n].Head; ids[n] == 0 {
+			v.RefuseGuard(noSuchCategory("append", g.Stream.Category(), g.Stream))
+		} else if !g.Passes(h) {
+			v.RefuseGuard(g.Refusal(h))
 		}
 	}
 	write, err := v.Settle()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -46,6 +47,9 @@ var errStale = errors.New("stale category number")
 
 // stale says if an error of a statement comes from a number out of date.
 func stale(err error) bool {
+	if _, told := errors.AsType[*eventstore.Error](err); told {
+		return false // it has been translated: that was the answer
+	}
 	code := pgCode(err)
 	return errors.Is(err, errStale) || code == codeUndefinedTable || code == codeCheck
 }
@@ -58,14 +62,18 @@ func (l *Log) number(ctx context.Context, q querier, op string, name eventstore.
 	var id int32
 	err := q.QueryRow(ctx, l.sql.category, string(name)).Scan(&id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, &eventstore.Error{Kind: eventstore.ErrNoSuchCategory, Op: op, Stream: s, Category: name,
-			Wanted: "category " + string(name), Found: "none of that name", Hint: "create the category first"}
+		return 0, noSuchCategory(op, name, s)
 	}
 	if err != nil {
 		return 0, l.translate(op, s, err, reading)
 	}
 	l.categories.put(name, id)
 	return id, nil
+}
+
+func noSuchCategory(op string, name eventstore.Category, s eventstore.Stream) error {
+	return &eventstore.Error{Kind: eventstore.ErrNoSuchCategory, Op: op, Stream: s, Category: name,
+		Wanted: "category " + string(name), Found: "none of that name", Hint: "create the category first"}
 }
 
 // with calls f with the number of a category, and once more with a fresh one if f
@@ -154,8 +162,11 @@ func (l *Log) DeleteCategory(ctx context.Context, name eventstore.Category) erro
 			id = n
 			return l.dropCategory(ctx, op, n)
 		})
-		if pgCode(err) != codeLockTimeout || ctx.Err() != nil {
+		if pgCode(err) != codeLockTimeout {
 			break
+		}
+		if err := pause(ctx, dropPause); err != nil {
+			return err
 		}
 	}
 	l.categories.forget()
@@ -164,6 +175,10 @@ func (l *Log) DeleteCategory(ctx context.Context, name eventstore.Category) erro
 	}
 	return l.sweepStreams(ctx, id)
 }
+
+// dropPause lies between two attempts to drop a table: appends that waited behind
+// one go on meanwhile.
+const dropPause = 500 * time.Millisecond
 
 func (l *Log) dropCategory(ctx context.Context, op string, id int32) error {
 	return l.inTx(ctx, op, "", func(tx pgx.Tx) error {

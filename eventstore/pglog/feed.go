@@ -65,10 +65,6 @@ type horizon struct {
 }
 
 func (l *Log) readFeed(ctx context.Context, after eventstore.Position, f eventstore.Filter, ids []int32, limit int) (p eventstore.FeedPage, err error) {
-	sql := l.sql.feedAll
-	if len(ids) == 1 {
-		sql = of(l.sql.feedOne, ids[0])
-	}
 	slots := make([]int16, len(f.Slots))
 	for i, s := range f.Slots {
 		slots[i] = int16(s)
@@ -76,7 +72,8 @@ func (l *Log) readFeed(ctx context.Context, after eventstore.Position, f eventst
 	b := &pgx.Batch{}
 	b.Queue(l.sql.horizonLow)
 	b.Queue(l.sql.horizonHeld)
-	b.Queue(sql, int64(after), limit, append([]string{}, f.Types...), slots, ids)
+	// One entry more than wanted tells whether something stands behind the page.
+	b.Queue(l.sql.feedOf(ids), int64(after), limit+1, append([]string{}, f.Types...), slots, ids)
 	res := l.pool.SendBatch(ctx, b)
 	defer res.Close()
 	h, err := scanHorizon(res)
@@ -133,7 +130,7 @@ func scanFeed(rows pgx.Rows, after eventstore.Position, f eventstore.Filter, cat
 	if h.timeline != nil {
 		p.Timeline = uint64(*h.timeline)
 	}
-	looked, bytes, found := 0, 0, 0
+	looked, bytes, found, more := 0, 0, 0, false
 	for rows.Next() {
 		var r entryRow
 		var trimmed, n int64
@@ -147,7 +144,10 @@ func scanFeed(rows pgx.Rows, after eventstore.Position, f eventstore.Filter, cat
 		if found = int(n); int64(after) < trimmed && !f.AcceptTrimmed {
 			return p, eventstore.TrimmedFeedError(eventstore.Category(most), after, eventstore.Position(trimmed))
 		}
-		if r.position == nil || *r.position > h.at || bytes >= eventstore.MaxPageBytes {
+		if r.position == nil || *r.position > h.at {
+			break
+		}
+		if more = looked == limit || bytes >= eventstore.MaxPageBytes; more {
 			break
 		}
 		looked++
@@ -162,7 +162,7 @@ func scanFeed(rows pgx.Rows, after eventstore.Position, f eventstore.Filter, cat
 		}
 	}
 	rows.Close()
-	p.End = looked < limit && bytes < eventstore.MaxPageBytes
+	p.End = !more
 	if err := rows.Err(); err != nil {
 		return p, err
 	}
@@ -198,6 +198,11 @@ func (p *pace) wait(ctx context.Context) error {
 	p.mu.Lock()
 	d := time.Until(p.next)
 	p.mu.Unlock()
+	return pause(ctx, d)
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}

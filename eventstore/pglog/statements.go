@@ -13,7 +13,7 @@ type statements struct {
 	version, sequence                                                        string
 	appendOne, appendAll, appendOneInTx, appendAllInTx                       string
 	around, head, page, backward, fence                                      string
-	horizonLow, horizonHeld, feedOne, feedAll, holders, endHolder            string
+	horizonLow, horizonHeld, feed, feedAll, branch, holders, endHolder       string
 	loadHead, loadTail, saveSnapshot                                         string
 	category, categories, insertCategory, createTable, attach, dropTable     string
 	deleteCategory, deleteStreams                                            string
@@ -25,6 +25,18 @@ type statements struct {
 // of fills in the number of a category's table.
 func of(sql string, category int32) string {
 	return strings.ReplaceAll(sql, "{n}", strconv.Itoa(int(category)))
+}
+
+// feedOf is the third statement of the reader for these categories, all for none.
+func (s *statements) feedOf(ids []int32) string {
+	if len(ids) == 0 {
+		return s.feedAll
+	}
+	branches := make([]string, len(ids))
+	for i, id := range ids {
+		branches[i] = strings.ReplaceAll(s.branch, "{table}", "entries_"+strconv.Itoa(int(id)))
+	}
+	return strings.ReplaceAll(s.feed, "{from}", strings.Join(branches, "\n  union all "))
 }
 
 // gate is the first step of everything that writes: is the isolation level the
@@ -94,7 +106,7 @@ l as materialized (select s.ordinal, s.epoch, s.holder, s.last_seqno, s.last_id,
   from r join {s}.streams s on s.category = r.category and s.key = r.key
   where (select ok from g) order by s.category, s.key for no key update of s),
 p as materialized (select r.ord, l.ordinal, case
-    when l.ord is null then r.after = 0 and (r.n = 0 or r.claim)
+    when l.ord is null then r.after = 0 and (r.claim or r.n = 0 and exists (select 1 from {s}.categories c where c.id = r.category))
     when r.n = 0 then l.last_seqno = r.after and l.last_id = r.after_id
     else case when r.claim then l.epoch < r.epoch else l.epoch = r.epoch and l.holder = r.holder end
       and l.last_seqno = r.after and (l.last_id = r.after_id or r.after > 0 and r.after_id = {zero}) end as pass
@@ -149,8 +161,8 @@ where c.id = $1::int order by x.seqno desc`
 const fence = `with ` + gate + `,
 u as (update {s}.streams s set epoch = case when $4::bigint = 0 then s.epoch + 1 else $4::bigint end, holder = $5::uuid
   where (select ok from g) and exists (select 1 from {s}.categories where id = $1::int)
-    and s.category = $1::int and s.key = $2::text and s.epoch < 9223372036854775807
-    and ($4::bigint = 0 or $4::bigint > s.epoch or $4::bigint = s.epoch and s.holder = $5::uuid)
+    and s.category = $1::int and s.key = $2::text
+    and ($4::bigint = 0 and s.epoch < 9223372036854775807 or $4::bigint > s.epoch or $4::bigint = s.epoch and s.holder = $5::uuid)
   returning ` + headColumns + `),
 n as (insert into {s}.streams as s (category, key, slot, epoch, holder, last_seqno, last_id, last_time)
   select id, $2::text, $3::smallint, greatest($4::bigint, 1), $5::uuid, 0, {zero}, 'epoch' from {s}.categories
@@ -172,16 +184,22 @@ where l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.
 // feed: $1 after $2 limit $3 types $4 slots $5 categories. A row at least, which
 // carries the highest trimmed-to position, of the same snapshot as the entries.
 // Entries that do not match come without their payload: they move the reader on.
+// {from} is a feedBranch, or several.
 const feed = `select t.trimmed, t.name, t.n, x.key, c.name, x.id, x.match, ` + entryColumns + `
 from (select count(*) over () as n, trimmed_position as trimmed, name from {s}.categories where {which} order by trimmed_position desc limit 1) t
-left join lateral (select e.position, e.seqno, e.category, s.key, e.id, m.match, e.epoch, e.time, e.batch, e.version,
+left join lateral (select e.position, e.seqno, e.category, e.key, e.id, m.match, e.epoch, e.time, e.batch, e.version,
     case when m.match then e.type end as type, case when m.match then e.content_type end as content_type,
     case when m.match then e.metadata end as metadata, case when m.match then e.data end as data
-  from {from} e join {s}.streams s on s.ordinal = e.stream,
+  from ({from}) e,
     lateral (select (cardinality($3::text[]) = 0 or e.type = any($3::text[])) and (cardinality($4::smallint[]) = 0 or e.slot = any($4::smallint[])) as match) m
-  where e.position > $1::bigint and e.seqno > s.trimmed {of} order by e.position limit $2::int) x on true
+  order by e.position limit $2::int) x on true
 left join {s}.categories c on c.id = x.category
 order by x.position`
+
+// feedBranch is the next entries of one table. Several are limited each and then
+// merged: through the parent the server would look at every category's table.
+const feedBranch = `(select e.*, s.key from {s}.{table} e join {s}.streams s on s.ordinal = e.stream
+  where e.position > $1::bigint and e.seqno > s.trimmed order by e.position limit $2::int)`
 
 // $1 age in microseconds: sessions that have held the feed back for longer.
 const holders = `select l.pid, extract(epoch from clock_timestamp() - a.xact_start)::float8 from pg_locks l join pg_stat_activity a on a.pid = l.pid
@@ -261,9 +279,8 @@ func newStatements(schema string) statements {
 		appendAll: appending(appendAll, lowerBound, all), appendAllInTx: appending(appendAll, lowerBoundOnce, all),
 		around: fill(around), head: fill(head), page: fill(page), backward: fill(backward), fence: fill(fence),
 		horizonLow: fill(horizonLow), horizonHeld: fill(horizonHeld),
-		feedOne: fill(feed, "{from}", "{s}.entries_{n}", "{which}", "id = any($5::int[])", "{of}", ""),
-		feedAll: fill(feed, "{from}", "{s}.entries", "{which}", "cardinality($5::int[]) = 0 or id = any($5::int[])",
-			"{of}", "and (cardinality($5::int[]) = 0 or e.category = any($5::int[]))"),
+		feed: fill(feed, "{which}", "id = any($5::int[])"), branch: fill(feedBranch),
+		feedAll: fill(feed, "{which}", "cardinality($5::int[]) = 0", "{from}", strings.ReplaceAll(feedBranch, "{table}", "entries")),
 		holders: fill(holders), endHolder: `select pg_terminate_backend($1::int)`,
 		loadHead: fill(loadHead), loadTail: fill(loadTail), saveSnapshot: fill(saveSnapshot),
 		category:   fill(`select id from {s}.categories where name = $1::text`),
