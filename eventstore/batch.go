@@ -23,7 +23,9 @@ import (
 //
 // Sending a batch again is safe: see Log.Append.
 type Batch struct {
-	ID     UUID // names the batch for ever; zero: Store gives it a new one
+	// ID names the batch for ever; zero: Store gives it a new one. That it was used
+	// before is noticed where the batch would stand, not elsewhere in the stream.
+	ID     UUID
 	Stream Stream
 	Epoch  Epoch
 	Holder UUID

@@ -8,8 +8,8 @@ import "context"
 //
 // All methods may be called at once from any number of goroutines. Arguments are
 // complete and valid (Store sees to it) and are not changed; a Log still must not
-// be harmed by others. Every error is an *Error. A context that ends before the
-// log has begun to write gives the context's error with nothing written; one that
+// be harmed by others. Every error is an *Error but one: a context that ends before
+// the log has begun to write gives the context's error, nothing written. One that
 // ends later gives ErrUnknown. After Close every method answers ErrClosed.
 type Log interface {
 	// Append writes all batches or none.
@@ -22,7 +22,8 @@ type Log interface {
 	// A refusal writes nothing at all. Its kind is the highest of these over all
 	// batches that are not proved: ErrNoSuchCategory, ErrNoSuchStream,
 	// ErrBatchIDReused, ErrFenced, ErrDiverged, ErrAlreadyWritten, ErrGap,
-	// ErrGuard, ErrUnknown (Unprovable); among equals the first batch's.
+	// ErrGuard, ErrUnknown (Unprovable); among equals the first batch's. If nothing
+	// is refused but only some batches are proved, it is ErrBatchIDReused.
 	Append(ctx context.Context, a Append) (Appended, error)
 
 	// ReadFrom returns the entries of a stream after a seqno, in order, at most

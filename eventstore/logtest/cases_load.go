@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -262,15 +263,19 @@ func loadNeverMixed(e *env) {
 	defer cancel()
 	s := e.stream("0")
 	const loaders = 3
+	var started sync.WaitGroup // all loaders, so that they meet the writer
+	started.Add(loaders)
 	together(1+loaders, func(i int) {
 		if i == 0 {
 			defer cancel()
+			started.Wait()
 			e.alternateSnapshots(s, rounds(100))
 			return
 		}
-		loads := 0
+		start := sync.OnceFunc(started.Done)
+		defer start()
 		last := eventstore.Seqno(0)
-		for ; ctx.Err() == nil; loads++ {
+		for loads := 0; ctx.Err() == nil; loads++ {
 			l, err := e.snapshots().Load(e.ctx, s, fingerprint, 1000)
 			if err != nil {
 				e.Errorf("Load = %v, want nil", err)
@@ -281,6 +286,7 @@ func loadNeverMixed(e *env) {
 				return
 			}
 			last = l.Head.Last.Seqno
+			start()
 		}
 	})
 }

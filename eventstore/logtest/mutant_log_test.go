@@ -106,6 +106,16 @@ func (m *mutant) rewrite(change func(b *eventstore.Batch, h eventstore.Head)) {
 	}
 }
 
+// await waits a moment until the head has moved on, so that others get in between.
+func (m *mutant) await(ctx context.Context, s eventstore.Stream, h eventstore.Head) eventstore.Head {
+	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); runtime.Gosched() {
+		if now, err := m.Head(ctx, s); err == nil && now != h {
+			return now
+		}
+	}
+	return h
+}
+
 // instead answers a kind of refusal in another way.
 func (m *mutant) instead(kind error, answer func(eventstore.Append, error) (eventstore.Appended, error)) {
 	m.appendFn = func(ctx context.Context, a eventstore.Append) (eventstore.Appended, error) {

@@ -6,7 +6,6 @@ package logtest
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -230,9 +229,7 @@ var mutants = []struct {
 	{"reads the head before it fences", []string{"racing an owner"}, func(m *mutant) {
 		m.fenceFn = func(ctx context.Context, s eventstore.Stream, holder eventstore.UUID, at eventstore.Epoch) (eventstore.Head, error) {
 			before, _ := m.Head(ctx, s)
-			for now, end := before, time.Now().Add(time.Second); now.Last == before.Last && time.Now().Before(end); {
-				now, _ = m.Head(ctx, s)
-			}
+			m.await(ctx, s, before)
 			h, err := m.Log.Fence(ctx, s, holder, at)
 			h.Last = before.Last
 			return h, err
@@ -250,10 +247,7 @@ var mutants = []struct {
 	{"loads in two steps", []string{"never mixed"}, func(m *mutant) {
 		m.loadFn = func(ctx context.Context, s eventstore.Stream, fingerprint string, limit int) (eventstore.Loaded, error) {
 			l, err := m.Log.Load(ctx, s, fingerprint, limit)
-			runtime.Gosched()
-			if h, err := m.Head(ctx, s); err == nil {
-				l.Head = h
-			}
+			l.Head = m.await(ctx, s, l.Head)
 			return l, err
 		}
 	}},

@@ -5,7 +5,6 @@ package pglog_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -57,10 +56,15 @@ var harness = logtest.Harness{
 
 func TestLog(t *testing.T) { logtest.Run(t, harness) }
 
+// TestRandom compares with a model and with memlog, history by history.
+func TestRandom(t *testing.T) {
+	logtest.Random(t, harness, func(testing.TB) eventstore.Log { return memlog.New(nil) })
+}
+
+func BenchmarkLog(b *testing.B) { logtest.Bench(b, harness) }
+
 func TestSchemaVersion(t *testing.T) {
 	if pglog.SchemaVersion != migrations.Version {
 		t.Errorf("pglog works with schema version %d, the migrations end at %d", pglog.SchemaVersion, migrations.Version)
 	}
 }
-
-var _, _ = memlog.New, time.Now

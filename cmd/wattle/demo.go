@@ -1,0 +1,259 @@
+// wattle demo: the loan process of a bank, end to end.
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/wattle-es/wattle/cmd/wattle/internal/open"
+	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/examples/loan"
+	"github.com/wattle-es/wattle/examples/loan/bank"
+	"github.com/wattle-es/wattle/examples/loan/bankpg"
+)
+
+// maxCases bounds --cases.
+const maxCases = 10_000_000
+
+// demo is what the flags of demo say.
+type demo struct {
+	xes     string
+	cases   int
+	seed    uint64
+	nats    string
+	json    bool
+	writers int
+	rebuild bool
+}
+
+func (a *app) demoCommand() *cobra.Command {
+	var d demo
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "run the loan process of a bank and print its report",
+		Long: `Demo runs the main job of Wattle: loan applications are aggregates, each event of a log is one
+command that a Decider decides, the events are projected into a read model as they come, and
+the report is made of that.
+
+The log is made up (--cases, --seed), or that of a real bank: --xes takes an XES file, plain or
+gzip, or - for stdin, as the BPI Challenge 2012 has one.
+
+Without --store and ` + storeVariable + ` it runs in memory. In PostgreSQL it migrates the store's schema
+if it is missing and keeps its read model in a schema of its own, named like the store's with
+_loan behind. The report is over all applications in the store.
+
+It may be killed and run again at any time, also with the same log: what is recorded is not
+executed again, and compared with the log. A rule of the domain that refuses an event ends it
+with exit code 4, a damaged file with 7; what was imported until then is consistent and stays.
+
+The report is tables, or with --json (or -o json) one JSON object and nothing else on stdout:
+cases, events, outcomes, months (Europe/Amsterdam), amount (whole euros), hours (from
+submission to outcome), work (hours), nostart (completions without a start).`,
+		Example: `  wattle demo
+  wattle demo --cases 1000 --seed 7 --json
+  wattle demo --xes bpic2012.xes.gz --store 'postgres://app@localhost/bank?schema=wattle'
+  zcat bpic2012.xes.gz | wattle demo --xes - --json
+  wattle read application-173688 --store 'postgres://app@localhost/bank?schema=wattle'`,
+		Args: arguments(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := d.check(c); err != nil {
+				return err
+			}
+			return a.demo(c.Context(), d)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&d.xes, "xes", "", "XES `FILE` to replay, plain or gzip; - for stdin")
+	f.IntVar(&d.cases, "cases", 200, "how many applications to make up")
+	f.Uint64Var(&d.seed, "seed", 1, "what to make them up from: the same gives the same")
+	f.StringVar(&d.nats, "nats", "", "`URL` of a NATS server to announce appends on")
+	f.BoolVar(&d.json, "json", false, "the same as -o json")
+	f.IntVar(&d.writers, "writers", bank.DefaultWriters, "how many applications to work on at once")
+	f.BoolVar(&d.rebuild, "rebuild", false, "make the read model anew from the store")
+	_ = c.MarkFlagFilename("xes", "xes", "gz")
+	return c
+}
+
+func (d *demo) check(c *cobra.Command) error {
+	if d.xes != "" {
+		for _, flag := range []string{"cases", "seed"} {
+			if c.Flags().Changed(flag) {
+				return &usageError{"--xes or --" + flag, "both", "a file is not made up"}
+			}
+		}
+	}
+	return cmp.Or(checkRange("--cases", d.cases, 0, maxCases), checkRange("--writers", d.writers, 1, bank.MaxWriters))
+}
+
+func (a *app) demo(ctx context.Context, d demo) error {
+	in, err := a.input(d)
+	if err != nil {
+		return err
+	}
+	defer in.close()
+	s, err := a.demoStore(ctx, d)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	view, err := demoView(ctx, s, d)
+	if err != nil {
+		return err
+	}
+	service, err := bank.New(ctx, s.Store, view)
+	if err != nil {
+		return err
+	}
+	count := &bank.Count{}
+	began := time.Now()
+	stop := a.console.progress(func() string { return in.line(count, time.Since(began)) })
+	report, err := service.Replay(ctx, in.cases, &bank.ImportOptions{Writers: d.writers, Count: count})
+	stop()
+	if err != nil {
+		return explained(err)
+	}
+	if a.console.live {
+		a.console.say(summary(count, time.Since(began)))
+	}
+	if d.json || a.output == outputJSON {
+		return a.printJSON(report)
+	}
+	return report.WriteTable(a.stdout)
+}
+
+// explained says what to do about errors that mean more here than elsewhere.
+func explained(err error) error {
+	e, ok := errors.AsType[*eventstore.Error](err)
+	if !ok || e.Kind != eventstore.ErrDiverged {
+		return err
+	}
+	c := *e
+	c.Hint = "the read model is of another history of the store; give --rebuild to make it anew"
+	return &c
+}
+
+// demoStore opens the store, and migrates its schema if it must: the demo is to
+// run with nothing prepared, and says so.
+func (a *app) demoStore(ctx context.Context, d demo) (*open.Store, error) {
+	t, err := a.target("mem:")
+	if err != nil {
+		return nil, err
+	}
+	o := &open.Options{Connections: d.writers, NATS: d.nats, Logger: a.logger()}
+	s, err := t.Open(ctx, o)
+	if !errors.Is(err, eventstore.ErrNotMigrated) {
+		return s, err
+	}
+	all, err := t.Migrations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		if !m.Pending() { // another version than ours: not for a demo to change
+			return t.Open(ctx, o)
+		}
+	}
+	a.console.say(fmt.Sprintf("wattle: schema %q is not migrated: doing it, as a demo may", t.Schema()))
+	if err := t.MigrateUp(ctx); err != nil {
+		return nil, err
+	}
+	return t.Open(ctx, o)
+}
+
+// demoView keeps the read model beside the store.
+func demoView(ctx context.Context, s *open.Store, d demo) (bank.View, error) {
+	if s.Pool == nil {
+		return &bank.MemoryView{}, nil
+	}
+	return bankpg.Open(ctx, s.Pool, s.Store, bankpg.Options{Schema: bankpg.SchemaBeside(s.Schema), StoreSchema: s.Schema, Rebuild: d.rebuild})
+}
+
+// input is the log of a demo and how much of it there is.
+type input struct {
+	cases iter.Seq2[loan.Case, error]
+	close func()
+	done  func() float64 // share of the log that was read, 0 to 1; negative: unknown
+}
+
+func (a *app) input(d demo) (*input, error) {
+	switch d.xes {
+	case "":
+		return generated(d), nil
+	case "-":
+		return &input{cases: loan.ReadXES(a.stdin), close: func() {}, done: func() float64 { return -1 }}, nil
+	}
+	f, err := os.Open(d.xes)
+	if err != nil {
+		return nil, &coded{fmt.Errorf("read the log: %w; give --xes the path of an XES file", err), exitBadInput}
+	}
+	in := &input{close: func() { _ = f.Close() }}
+	r := &countingReader{r: f}
+	in.cases = loan.ReadXES(r)
+	size := int64(0)
+	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+		size = info.Size()
+	}
+	in.done = func() float64 {
+		if size == 0 {
+			return -1
+		}
+		return float64(r.n.Load()) / float64(size)
+	}
+	return in, nil
+}
+
+func generated(d demo) *input {
+	in := &input{close: func() {}}
+	read := &countingReader{}
+	in.cases = func(yield func(loan.Case, error) bool) {
+		for c := range loan.Generate(d.seed, d.cases) {
+			read.n.Add(1)
+			if !yield(c, nil) {
+				return
+			}
+		}
+	}
+	in.done = func() float64 { return float64(read.n.Load()) / float64(max(d.cases, 1)) }
+	return in
+}
+
+// line is the progress of an import.
+func (in *input) line(c *bank.Count, took time.Duration) string {
+	share := ""
+	if done := in.done(); done >= 0 {
+		share = fmt.Sprintf("%3.0f%%  ", 100*done)
+	}
+	return share + summary(c, took)
+}
+
+func summary(c *bank.Count, took time.Duration) string {
+	events := c.Events.Load()
+	s := fmt.Sprintf("%d applications, %d events in %v: %.0f events/s", c.Cases.Load(), events, took.Round(100*time.Millisecond),
+		float64(events)/max(took.Seconds(), 0.001))
+	if known := c.Known.Load(); known > 0 {
+		s += fmt.Sprintf(" (%d known)", known)
+	}
+	return s
+}
+
+// countingReader counts what was read. Any goroutine may look.
+type countingReader struct {
+	r io.Reader
+	n atomic.Int64
+}
+
+func (c *countingReader) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}

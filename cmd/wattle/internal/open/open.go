@@ -1,0 +1,147 @@
+// Package open turns a store URL into a store. It is the only place of the
+// command that knows all backends.
+//
+//	mem:                                                    in memory, gone when the process ends
+//	postgres://user@host:5432/database?schema=wattle        in a migrated schema of PostgreSQL
+//
+// Of a PostgreSQL URL the parameter schema is ours; everything else is pgx's, as
+// sslmode, pool_max_conns, or default_query_exec_mode=exec behind PgBouncer.
+//
+// A password is taken out of the URL before anything that makes error messages
+// sees it, and no message of this package holds any part of a URL that could not
+// be taken apart.
+package open
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/memlog"
+	"github.com/wattle-es/wattle/eventstore/natsannounce"
+	"github.com/wattle-es/wattle/eventstore/pglog"
+)
+
+// Options of Open; nil and the zero value are the defaults.
+type Options struct {
+	// Connections is how many calls are to be in the database at once; 0 means a
+	// few. It bounds the pool unless the URL does (pool_max_conns).
+	Connections int
+	// NATS is the URL of a server that carries announcements to other processes.
+	// Empty: they stay in this one.
+	NATS string
+	// Logger is told what happens beside a call. Nil: nothing.
+	Logger *slog.Logger
+}
+
+// Store is an open store and what belongs to it.
+type Store struct {
+	*eventstore.Store
+	// Pool is that of the store's database, for projections beside it. Nil where
+	// there is none.
+	Pool *pgxpool.Pool
+	// Schema is that of the store in the database.
+	Schema string
+
+	close []func()
+}
+
+// Close closes the store and what Open has opened for it.
+func (s *Store) Close() error {
+	err := s.Store.Close()
+	s.release()
+	return err
+}
+
+func (s *Store) release() {
+	for _, f := range s.close {
+		f()
+	}
+}
+
+// Open opens the store of a target. The errors are those of eventstore.
+func (t *Target) Open(ctx context.Context, o *Options) (*Store, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	s := &Store{Schema: t.schema}
+	if err := s.open(ctx, t, o); err != nil {
+		s.release()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, t *Target, o *Options) error {
+	announcer, err := s.announcer(o.NATS)
+	if err != nil {
+		return err
+	}
+	var log eventstore.Log = memlog.New(nil)
+	if t.config != nil {
+		if log, err = s.postgres(ctx, t, o); err != nil {
+			return err
+		}
+	}
+	s.Store = eventstore.New(log, &eventstore.Options{Announcer: announcer, Logger: o.Logger})
+	return nil
+}
+
+func (s *Store) postgres(ctx context.Context, t *Target, o *Options) (eventstore.Log, error) {
+	pool, err := t.pool(ctx, o.Connections)
+	if err != nil {
+		return nil, err
+	}
+	s.Pool = pool
+	s.close = append(s.close, pool.Close)
+	return pglog.Open(ctx, pool, &pglog.Options{Schema: t.schema, Logger: o.Logger})
+}
+
+// announcer connects to NATS, or stays in the process.
+func (s *Store) announcer(address string) (eventstore.Announcer, error) {
+	if address == "" {
+		return &local{}, nil
+	}
+	u, err := parse(address)
+	if err != nil || u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "" {
+		return nil, &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "connect to NATS", Wanted: "a URL like nats://host:4222", Found: "another one", Hint: encodeHint}
+	}
+	nc, err := nats.Connect(address, nats.Name("wattle"), nats.MaxReconnects(-1))
+	if err != nil {
+		return nil, &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: "connect to NATS", Wanted: "a server at " + u.Host, Found: err.Error(),
+			Hint: "start it, or leave out --nats: then readers in other processes poll"}
+	}
+	s.close = append(s.close, nc.Close)
+	return natsannounce.New(nc, nil), nil
+}
+
+// unavailable is the error of a database that does not answer as one.
+func unavailable(op string, err error) error {
+	if e, ok := errors.AsType[*eventstore.Error](err); ok {
+		return e
+	}
+	return &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: op, Err: err, Hint: "is the server up and reachable?"}
+}
+
+func invalid(wanted, found, hint string) error {
+	return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "open store", Wanted: wanted, Found: found, Hint: hint}
+}
+
+// encodeHint helps with URLs that cannot be taken apart without repeating them.
+const encodeHint = "special characters in a user name or password must be percent-encoded, as %2F for /"
+
+// known is what a store URL may look like.
+const known = "a store URL: mem: or postgres://user@host:5432/database?schema=wattle"
+
+func unknownScheme(scheme string) error {
+	found := "no scheme"
+	if scheme != "" {
+		found = fmt.Sprintf("scheme %q", scheme)
+	}
+	return invalid(known, found, "give it with --store or in WATTLE_STORE")
+}

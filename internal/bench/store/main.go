@@ -1,0 +1,311 @@
+// Command store measures pglog against the floor: a bare prepared INSERT of the
+// same bytes for appends, the bare SELECT for loads. Floor and product are
+// interleaved in one run on one throwaway server (fsync on); the figures to quote
+// are the ratios.
+//
+//	go run ./internal/bench/store -seconds 3 -repeats 3
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/pglog"
+	"github.com/wattle-es/wattle/migrations"
+	"github.com/wattle-es/wattle/migrations/pgtest"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("store", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	seconds := flags.Float64("seconds", 2, "seconds of each measurement")
+	repeats := flags.Int("repeats", 3, "interleaved repeats; medians are printed")
+	payload := flags.Int("payload", 900, "bytes of each event's data")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	b := &bench{d: time.Duration(*seconds * float64(time.Second)), repeats: *repeats, data: payloadOf(*payload)}
+	if err := b.all(context.Background(), stdout); err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
+}
+
+type bench struct {
+	d       time.Duration
+	repeats int
+	data    []byte
+	pool    *pgxpool.Pool
+	store   *eventstore.Store
+}
+
+func payloadOf(n int) []byte {
+	data := slices.Repeat([]byte("wattle "), n/7+1)[:n]
+	for i := range data { // not compressible at a glance, and the same every time
+		data[i] ^= byte(i * 131 >> 3)
+	}
+	return data
+}
+
+const floorTable = `create table bench_floor (position bigint not null, stream bigint not null, seqno bigint not null, epoch bigint not null,
+  time timestamptz not null, category int not null, version int not null, id uuid not null, batch uuid not null, slot smallint not null,
+  type text not null, content_type text not null, metadata text not null, data bytea not null)`
+
+const floorInsert = `insert into bench_floor values ($1, $2, $3, $4, now(), 1, 1, $5::uuid, $6::uuid, $7, $8, $9, '', $10)`
+
+func (b *bench) all(ctx context.Context, out io.Writer) error {
+	server, err := pgtest.Launch()
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	config, err := pgxpool.ParseConfig(server.DSN())
+	if err != nil {
+		return err
+	}
+	config.MaxConns = 20
+	if b.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return err
+	}
+	defer b.pool.Close()
+	if err := migrations.Up(ctx, b.pool, ""); err != nil {
+		return err
+	}
+	log, err := pglog.Open(ctx, b.pool, nil)
+	if err != nil {
+		return err
+	}
+	b.store = eventstore.New(log, nil)
+	if err := b.store.CreateCategory(ctx, eventstore.CategorySpec{Name: "bench"}); err != nil {
+		return err
+	}
+	if _, err := b.pool.Exec(ctx, floorTable); err != nil {
+		return err
+	}
+	if err := b.version(ctx, out); err != nil {
+		return err
+	}
+	if err := b.appends(ctx, out); err != nil {
+		return err
+	}
+	return b.loads(ctx, out)
+}
+
+func (b *bench) version(ctx context.Context, out io.Writer) error {
+	var v string
+	err := b.pool.QueryRow(ctx, "select version()").Scan(&v)
+	fmt.Fprintf(out, "%s\n%d bytes of data an event; %v × %d repeats, medians\n\n", v, len(b.data), b.d, b.repeats)
+	return err
+}
+
+// figure is one measurement.
+type figure struct {
+	rate, p50, p99, wal float64 // per second, µs, µs, bytes per operation
+}
+
+// measure runs do from n goroutines for the bench's duration.
+func (b *bench) measure(ctx context.Context, n int, do func(worker, i int) error) (figure, error) {
+	before, err := b.wal(ctx)
+	if err != nil {
+		return figure{}, err
+	}
+	var mu sync.Mutex
+	var all []time.Duration
+	var failed error
+	var wg sync.WaitGroup
+	start := time.Now()
+	for w := range n {
+		wg.Go(func() {
+			var mine []time.Duration
+			for i := 0; time.Since(start) < b.d; i++ {
+				t := time.Now()
+				if err := do(w, i); err != nil {
+					mu.Lock()
+					failed = err
+					mu.Unlock()
+					return
+				}
+				mine = append(mine, time.Since(t))
+			}
+			mu.Lock()
+			all = append(all, mine...)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	took := time.Since(start)
+	after, err := b.wal(ctx)
+	if failed != nil || err != nil || len(all) == 0 {
+		return figure{}, fmt.Errorf("measuring: %w", cmpErr(failed, err))
+	}
+	slices.Sort(all)
+	us := func(q float64) float64 { return float64(all[int(q*float64(len(all)-1))].Microseconds()) }
+	return figure{rate: float64(len(all)) / took.Seconds(), p50: us(.5), p99: us(.99), wal: float64(after-before) / float64(len(all))}, nil
+}
+
+func cmpErr(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func (b *bench) wal(ctx context.Context) (n int64, err error) {
+	err = b.pool.QueryRow(ctx, "select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint").Scan(&n)
+	return n, err
+}
+
+func (b *bench) appends(ctx context.Context, out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "append, one event\twriters\tper second\tp50 µs\tp99 µs\tWAL bytes\trate × floor\tWAL × floor")
+	for _, n := range []int{1, 4, 16} {
+		floor, product, err := b.pairs(
+			func() (figure, error) { return b.floor(ctx, n) },
+			func() (figure, error) { return b.product(ctx, n) })
+		if err != nil {
+			return err
+		}
+		row(w, "bare INSERT", n, floor, floor)
+		row(w, "pglog", n, product, floor)
+	}
+	return w.Flush()
+}
+
+func row(w io.Writer, name string, n int, f, floor figure) {
+	fmt.Fprintf(w, "%s\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\n", name, n, f.rate, f.p50, f.p99, f.wal, f.rate/floor.rate, f.wal/max(floor.wal, 1))
+}
+
+// pairs measures floor and product in turn and returns the medians.
+func (b *bench) pairs(floor, product func() (figure, error)) (f, p figure, err error) {
+	var floors, products []figure
+	for range b.repeats {
+		if _, err := b.pool.Exec(context.Background(), "checkpoint"); err != nil {
+			return f, p, err
+		}
+		x, err := floor()
+		if err != nil {
+			return f, p, err
+		}
+		y, err := product()
+		if err != nil {
+			return f, p, err
+		}
+		floors, products = append(floors, x), append(products, y)
+	}
+	return median(floors), median(products), nil
+}
+
+func median(all []figure) figure {
+	slices.SortFunc(all, func(a, b figure) int {
+		if a.rate < b.rate {
+			return -1
+		}
+		return 1
+	})
+	return all[len(all)/2]
+}
+
+func (b *bench) floor(ctx context.Context, n int) (figure, error) {
+	return b.measure(ctx, n, func(w, i int) error {
+		id := eventstore.NewUUID().String()
+		_, err := b.pool.Exec(ctx, floorInsert, i, w, i, 1, id, id, 7, "bench.happened", "application/json", b.data)
+		return err
+	})
+}
+
+// product appends as a warm owner does: each worker to streams of its own, 100 of
+// them in turn.
+func (b *bench) product(ctx context.Context, n int) (figure, error) {
+	const streams = 100
+	type owned struct {
+		batch eventstore.Batch
+	}
+	owners := make([][streams]owned, n)
+	for w := range owners {
+		for s := range owners[w] {
+			key := fmt.Sprintf("%d-%d-%s", w, s, eventstore.NewUUID())
+			owners[w][s].batch = eventstore.Batch{Stream: eventstore.Stream("bench-" + key), Epoch: 1, Holder: eventstore.NewUUID(), Claim: true,
+				Events: []eventstore.Event{{Type: "bench.happened", Data: b.data}}}
+		}
+	}
+	step := func(w, i int) error {
+		o := &owners[w][i%streams].batch
+		o.ID = eventstore.NewUUID()
+		done, err := b.store.Append(ctx, eventstore.Append{Batches: []eventstore.Batch{*o}})
+		if err == nil {
+			o.Claim, o.After = false, done.Receipts[0].Last
+		}
+		return err
+	}
+	for w := range owners { // the first append of a stream is another thing
+		for s := range streams {
+			if err := step(w, s); err != nil {
+				return figure{}, err
+			}
+		}
+	}
+	return b.measure(ctx, n, step)
+}
+
+func (b *bench) loads(ctx context.Context, out io.Writer) error {
+	const streams, entries = 500, 20
+	holder := eventstore.NewUUID()
+	for s := range streams {
+		batch := eventstore.Batch{Stream: eventstore.Stream(fmt.Sprintf("bench-load-%d", s)), Epoch: 1, Holder: holder, Claim: true}
+		for range entries {
+			batch.Events = append(batch.Events, eventstore.Event{Type: "bench.happened", Data: b.data})
+		}
+		if _, err := b.store.Append(ctx, eventstore.Append{Batches: []eventstore.Batch{batch}}); err != nil {
+			return err
+		}
+	}
+	bare := `select e.* from wattle.entries_1 e where stream = (select ordinal from wattle.streams where category = 1 and key = $1) order by seqno`
+	floor, product, err := b.pairs(
+		func() (figure, error) {
+			return b.measure(ctx, 1, func(_, i int) error {
+				rows, err := b.pool.Query(ctx, bare, fmt.Sprintf("load-%d", i%streams))
+				if err != nil {
+					return err
+				}
+				for rows.Next() {
+					if _, err := rows.Values(); err != nil {
+						return err
+					}
+				}
+				return rows.Err()
+			})
+		},
+		func() (figure, error) {
+			return b.measure(ctx, 1, func(_, i int) error {
+				l, err := b.store.Load(ctx, eventstore.Stream(fmt.Sprintf("bench-load-%d", i%streams)), "bench")
+				if err != nil {
+					return err
+				}
+				for _, err := range l.Tail {
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nload of a stream of %d entries: bare SELECT p50 %.0f µs, head + snapshot + tail p50 %.0f µs, rate × floor %.2f\n",
+		entries, floor.p50, product.p50, product.rate/floor.rate)
+	return nil
+}

@@ -1,0 +1,585 @@
+// That each effect happens exactly once, whatever fails, and on which terms.
+
+package pgcheckpoint_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/migrations/pgtest"
+	"github.com/wattle-es/wattle/projector"
+	"github.com/wattle-es/wattle/projector/pgcheckpoint"
+)
+
+var modes = []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	pgx.QueryExecModeDescribeExec, pgx.QueryExecModeCacheDescribe}
+
+func TestRunAndWait(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			e := newEnv(t)
+			e.deposit(10)
+			p := projector.New(e.store, "p", "account", e.handler((&cutter{}).pool(t, mode)))
+			run(t, p)
+			for n := range 5 {
+				e.ok(p.Wait(within(t), e.deposit(3)))
+				e.check(10 + 3*(n+1))
+			}
+		})
+	}
+}
+
+func TestBatchHandlerMayCopy(t *testing.T) {
+	e := newEnv(t)
+	e.deposit(100)
+	sizes := []int{}
+	h := pgcheckpoint.BatchHandler(e.pool, events, func(ctx context.Context, tx pgx.Tx, batch []projector.Event[Event]) error {
+		sizes = append(sizes, len(batch))
+		_, err := tx.CopyFrom(ctx, pgx.Identifier{e.schema, "model"}, []string{"position"},
+			pgx.CopyFromSlice(len(batch), func(i int) ([]any, error) { return []any{int64(batch[i].Position)}, nil }))
+		return err
+	}, e.options())
+	p := projector.New(e.store, "p", "account", h, &projector.Options{PageSize: 40})
+	if more, err := p.CatchUp(within(t), 0); more || err != nil {
+		t.Fatalf("more %v, %v", more, err)
+	}
+	if fmt.Sprint(sizes) != "[40 40 20]" {
+		t.Errorf("batches %v", sizes)
+	}
+	e.check(100)
+}
+
+// The whole checkpoint comes back as it was saved.
+func TestCheckpointRoundTrip(t *testing.T) {
+	e := newEnv(t)
+	c := pgcheckpoint.NewCheckpoints(e.pool, e.options())
+	key := projector.Key{Projector: `it's "odd" \ §`, Version: 7, Lane: 3}
+	if found, err := c.Load(t.Context(), key); err != nil || found.Epoch != 0 {
+		t.Fatalf("%v, %v", found, err)
+	}
+	var from projector.Checkpoint
+	for i := range 3 {
+		to := projector.Checkpoint{Epoch: eventstore.Epoch(i + 1), Holder: eventstore.NewUUID(), Incarnation: eventstore.NewUUID(), Timeline: 1<<32 - 1,
+			Position: eventstore.MaxNumber, Mark: eventstore.PositionMark{Position: eventstore.MaxNumber - 1, ID: eventstore.NewUUID()},
+			Seqno: eventstore.Seqno(i), Recent: bytes.Repeat([]byte{byte(i)}, i*500)}
+		e.ok(c.Save(t.Context(), key, from, to))
+		found, err := c.Load(t.Context(), key)
+		if err != nil || fmt.Sprintf("%#v", found) != fmt.Sprintf("%#v", withRecent(to)) {
+			t.Fatalf("%v\nfound %#v\nwant  %#v", err, found, to)
+		}
+		for name, wrong := range map[string]func(*projector.Checkpoint){
+			"epoch":    func(c *projector.Checkpoint) { c.Epoch++ },
+			"holder":   func(c *projector.Checkpoint) { c.Holder = eventstore.NewUUID() },
+			"position": func(c *projector.Checkpoint) { c.Position-- },
+			"seqno":    func(c *projector.Checkpoint) { c.Seqno++ },
+			"zero":     func(c *projector.Checkpoint) { *c = projector.Checkpoint{} },
+		} {
+			other := to
+			wrong(&other)
+			if err := c.Save(t.Context(), key, other, to); !errors.Is(err, eventstore.ErrFenced) {
+				t.Errorf("from another %s: %v", name, err)
+			}
+		}
+		from = to
+	}
+}
+
+func withRecent(c projector.Checkpoint) projector.Checkpoint {
+	c.Recent = append([]byte{}, c.Recent...)
+	return c
+}
+
+// A crash at every step: the model is the fold of the entries up to the
+// checkpoint after each, and complete at the end.
+func TestCrashAtEveryStep(t *testing.T) {
+	e := newEnv(t)
+	cut := &cutter{}
+	pool := cut.pool(t, pgx.QueryExecModeCacheStatement)
+	handled := 0
+	for _, crash := range []struct {
+		name    string
+		onWrite func(c *cutConn, b []byte) error
+		handler func(ctx context.Context, tx pgx.Tx, n int) error
+		want    error
+		done    bool // all the same
+	}{
+		{name: "begin not sent", onWrite: func(_ *cutConn, b []byte) error {
+			return cutIf(bytes.Contains(b, []byte("begin")) || bytes.Contains(b, []byte("stmtcache")))
+		}, want: eventstore.ErrUnavailable},
+		{name: "handler error", handler: func(_ context.Context, _ pgx.Tx, n int) error { return cutIf(n == 3) }, want: errCut},
+		{name: "handler panic", handler: func(_ context.Context, _ pgx.Tx, n int) error {
+			if n == 3 {
+				panic(errCut)
+			}
+			return nil
+		}, want: errCut},
+		{name: "backend killed in handler", handler: func(ctx context.Context, tx pgx.Tx, n int) error {
+			if n != 3 {
+				return nil
+			}
+			return e.kill(tx)
+		}, want: eventstore.ErrUnavailable},
+		{name: "backend killed, handler blind", handler: func(ctx context.Context, tx pgx.Tx, n int) error {
+			if n == 5 {
+				return e.kill(tx)
+			}
+			return nil
+		}, want: eventstore.ErrUnknown},
+		{name: "commit not sent", onWrite: func(_ *cutConn, b []byte) error { return cutIf(isCommit(b)) }, want: eventstore.ErrUnavailable},
+		{name: "commit answer lost", onWrite: func(c *cutConn, b []byte) error {
+			if isCommit(b) {
+				c.loseAnswer()
+			}
+			return nil
+		}, want: eventstore.ErrUnknown, done: true},
+	} {
+		e.deposit(5)
+		n := 0
+		h := pgcheckpoint.Handler(pool, events, func(ctx context.Context, tx pgx.Tx, ev projector.Event[Event]) error {
+			err := e.insert(ctx, tx, ev)
+			if n++; err == nil && crash.handler != nil {
+				err = crash.handler(ctx, tx, n)
+			}
+			return err
+		}, e.options())
+		// One entry a page would hide what is lost inside a batch.
+		p := projector.New(e.store, "p", "account", wholly{h}, nil)
+		e.ok(pool.Ping(t.Context()))
+		cut.set(crash.onWrite)
+		_, err := p.CatchUp(within(t), 0)
+		cut.set(nil)
+		if !errors.Is(err, crash.want) {
+			t.Errorf("%s: %v, want %v", crash.name, err, crash.want)
+		}
+		if crash.done {
+			handled += 5
+		}
+		e.check(handled)
+		p = projector.New(e.store, "p", "account", e.handler(pool))
+		if more, err := p.CatchUp(within(t), 0); more || err != nil {
+			t.Errorf("%s: afterwards: more %v, %v", crash.name, more, err)
+		}
+		if !crash.done {
+			handled += 5
+		}
+		e.check(handled)
+	}
+}
+
+// wholly hides which entry failed, so that what stands before it is not kept.
+type wholly struct{ projector.Handler }
+
+func (w wholly) Handle(ctx context.Context, key projector.Key, from, to projector.Checkpoint, batch []eventstore.Entry) error {
+	err := w.Handler.Handle(ctx, key, from, to, batch)
+	if e, ok := errors.AsType[*projector.EntryError](err); ok {
+		return projector.NewEntryError(batch, e.Err)
+	}
+	return err
+}
+
+func cutIf(yes bool) error {
+	if yes {
+		return errCut
+	}
+	return nil
+}
+
+// kill ends the session of a transaction.
+func (e *env) kill(tx pgx.Tx) error {
+	_, err := e.pool.Exec(context.Background(), "SELECT pg_terminate_backend($1, 5000)", int(tx.Conn().PgConn().PID()))
+	return err
+}
+
+// Run heals by itself from each of these, in one go.
+func TestRunHealsAfterCuts(t *testing.T) {
+	e := newEnv(t)
+	cut := &cutter{}
+	pool := cut.pool(t, pgx.QueryExecModeExec)
+	p := projector.New(e.store, "p", "account", e.handler(pool))
+	stop := run(t, p)
+	e.ok(p.Wait(within(t), e.deposit(2)))
+	for i := range 6 {
+		var once atomic.Bool
+		cut.set(func(c *cutConn, b []byte) error {
+			switch {
+			case i%2 == 0 && isCommit(b) && once.CompareAndSwap(false, true):
+				c.loseAnswer()
+			case i%2 == 1 && isCommit(b) && once.CompareAndSwap(false, true):
+				return errCut
+			}
+			return nil
+		})
+		e.ok(p.Wait(within(t), e.deposit(3)))
+		cut.set(nil)
+		e.check(2 + 3*(i+1))
+	}
+	if err := stop(); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// P5: the link cut at every write of the dialogue, first in the direction to the
+// server, then the answer.
+func TestP5CutAtEveryMessage(t *testing.T) {
+	e := newEnv(t)
+	cut := &cutter{}
+	pool := cut.pool(t, pgx.QueryExecModeExec)
+	handled := 0
+	for _, answer := range []bool{false, true} {
+		for at := 1; ; at++ {
+			e.deposit(3)
+			n, hit := 0, false
+			var mu sync.Mutex
+			cut.set(func(c *cutConn, _ []byte) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if n++; n != at {
+					return nil
+				}
+				hit = true
+				if answer {
+					c.loseAnswer()
+					return nil
+				}
+				return errCut
+			})
+			p := projector.New(e.store, "p", "account", e.handler(pool), &projector.Options{PollInterval: 10 * time.Millisecond})
+			stop := run(t, p)
+			handled += 3
+			e.ok(p.Wait(within(t), eventstore.Token{Incarnation: e.incarnation(), Position: eventstore.Position(handled)}))
+			stop()
+			cut.set(nil)
+			e.check(handled)
+			mu.Lock()
+			over := !hit || at > 20
+			mu.Unlock()
+			if over {
+				break
+			}
+		}
+	}
+}
+
+func (e *env) incarnation() eventstore.UUID {
+	p, err := e.store.ReadFeed(e.t.Context(), 0, eventstore.Filter{}, 1)
+	e.ok(err)
+	return p.Incarnation
+}
+
+// Overlapping instances under every isolation level: each effect once.
+func TestOverlapsUnderEveryIsolation(t *testing.T) {
+	for _, level := range []string{"read committed", "repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			e := newEnv(t)
+			e.deposit(60)
+			var wg sync.WaitGroup
+			for range 4 {
+				config := e.pool.Config()
+				config.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
+				config.MaxConns = 2
+				pool, err := pgxpool.NewWithConfig(t.Context(), config)
+				e.ok(err)
+				t.Cleanup(pool.Close)
+				p := projector.New(e.store, "p", "account", e.handler(pool), &projector.Options{PageSize: 5})
+				wg.Go(func() {
+					for more := true; more; {
+						var err error
+						if more, err = p.CatchUp(context.Background(), 0); err != nil && !errors.Is(err, eventstore.ErrFenced) {
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			e.check(60)
+		})
+	}
+}
+
+// An instance frozen inside its transaction is ended by the server after the
+// TTL: its successor waits no longer, and the zombie changes nothing.
+func TestFrozenInsideTheTransaction(t *testing.T) {
+	e := newEnv(t)
+	e.deposit(5)
+	frozen, thaw := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	o := e.options()
+	o.TTL = 300 * time.Millisecond
+	zombie := projector.New(e.store, "p", "account", pgcheckpoint.Handler(e.pool, events, func(ctx context.Context, tx pgx.Tx, ev projector.Event[Event]) error {
+		err := e.insert(ctx, tx, ev)
+		once.Do(func() { close(frozen); <-thaw })
+		return err
+	}, o))
+	ended := make(chan error, 1)
+	go func() { ended <- zombie.Run(context.Background()) }()
+	<-frozen
+	began := time.Now()
+	p := projector.New(e.store, "p", "account", e.handler(e.pool))
+	run(t, p)
+	e.ok(p.Wait(within(t), e.deposit(5)))
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("the successor waited %v", took)
+	}
+	close(thaw)
+	if err := <-ended; !errors.Is(err, eventstore.ErrFenced) {
+		t.Errorf("the zombie ended with %v", err)
+	}
+	e.check(10)
+}
+
+// A handler that is too slow for the TTL is told so, instead of being tried for ever.
+func TestTooSlowForTTL(t *testing.T) {
+	e := newEnv(t)
+	e.deposit(1)
+	o := e.options()
+	o.TTL = 50 * time.Millisecond
+	p := projector.New(e.store, "p", "account", pgcheckpoint.Handler(e.pool, events, func(ctx context.Context, tx pgx.Tx, ev projector.Event[Event]) error {
+		if _, err := e.pool.Exec(ctx, "SELECT pg_sleep(0.3)"); err != nil { // computes, while its own transaction idles
+			return err
+		}
+		return e.insert(ctx, tx, ev)
+	}, o), &projector.Options{Tries: 2})
+	err := p.Run(within(t))
+	entry, ok := errors.AsType[*projector.EntryError](err)
+	if !ok || entry.Seqno != 1 || !strings.Contains(err.Error(), "TTL") {
+		t.Errorf("%v", err)
+	}
+	e.check(0)
+}
+
+// The time-out holds inside the transaction and nothing of it stays in the session.
+func TestSettingsEndWithTheTransaction(t *testing.T) {
+	e := newEnv(t)
+	e.deposit(1)
+	config := e.pool.Config()
+	config.MaxConns = 1
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	e.ok(err)
+	t.Cleanup(pool.Close)
+	show := func(q interface {
+		QueryRow(context.Context, string, ...any) pgx.Row
+	}) (v string) {
+		e.ok(q.QueryRow(t.Context(), "SHOW idle_in_transaction_session_timeout").Scan(&v))
+		return v
+	}
+	before, inside := show(pool), ""
+	o := e.options()
+	o.TTL = 7 * time.Second
+	p := projector.New(e.store, "p", "account", pgcheckpoint.Handler(pool, events, func(ctx context.Context, tx pgx.Tx, ev projector.Event[Event]) error {
+		inside = show(tx)
+		return e.insert(ctx, tx, ev)
+	}, o))
+	if _, err := p.CatchUp(within(t), 0); err != nil {
+		t.Fatal(err)
+	}
+	if after := show(pool); inside != "7s" || after != before {
+		t.Errorf("before %q, inside %q, after %q", before, inside, after)
+	}
+}
+
+func TestSerializationFailuresAreTriedAgain(t *testing.T) {
+	e := newEnv(t)
+	e.deposit(3)
+	for _, code := range []string{"40001", "40P01"} {
+		tries := 0
+		p := projector.New(e.store, "p", "account", pgcheckpoint.Handler(e.pool, events, func(ctx context.Context, tx pgx.Tx, ev projector.Event[Event]) error {
+			if err := e.insert(ctx, tx, ev); err != nil {
+				return err
+			}
+			if tries++; tries <= 3 {
+				_, err := tx.Exec(ctx, "DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '"+code+"'; END $$")
+				return err
+			}
+			return nil
+		}, e.options()))
+		if _, err := p.CatchUp(within(t), 0); err != nil {
+			t.Fatal(err)
+		}
+		if tries != 6 {
+			t.Errorf("%s: %d calls", code, tries)
+		}
+		e.deposit(3)
+	}
+	e.check(6)
+	always := projector.New(e.store, "p", "account", pgcheckpoint.Handler(e.pool, events, func(context.Context, pgx.Tx, projector.Event[Event]) error {
+		return &pgconn.PgError{Code: "40001"}
+	}, e.options()))
+	if _, err := always.CatchUp(within(t), 0); !errors.Is(err, eventstore.ErrOverloaded) {
+		t.Error(err)
+	}
+	e.check(6)
+}
+
+// What a handler may not do, and what it is told.
+func TestHandlersThatMisbehave(t *testing.T) {
+	e := newEnv(t)
+	_, err := e.pool.Exec(t.Context(), "CREATE TABLE "+e.second()+" (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+	e.ok(err)
+	e.deposit(3)
+	type fn = func(ctx context.Context, tx pgx.Tx, ev projector.Event[Event]) error
+	for name, f := range map[string]fn{
+		"ended by the projector": func(ctx context.Context, tx pgx.Tx, _ projector.Event[Event]) error { return tx.Commit(ctx) },
+		"not by the handler":     func(ctx context.Context, tx pgx.Tx, _ projector.Event[Event]) error { return tx.Rollback(ctx) },
+		"ended the transaction itself": func(ctx context.Context, tx pgx.Tx, _ projector.Event[Event]) error {
+			_, err := tx.Exec(ctx, "ROLLBACK")
+			return err
+		},
+		"its error was not returned": func(ctx context.Context, tx pgx.Tx, _ projector.Event[Event]) error {
+			_, _ = tx.Exec(ctx, "SELECT 1/0")
+			return nil
+		},
+		"rows left open": func(ctx context.Context, tx pgx.Tx, _ projector.Event[Event]) error {
+			_, err := tx.Query(ctx, "SELECT generate_series(1, 100000)")
+			return err
+		},
+		"duplicate key": func(ctx context.Context, tx pgx.Tx, _ projector.Event[Event]) error { // found at COMMIT
+			_, err := tx.Exec(ctx, "INSERT INTO "+e.second()+" VALUES (1), (1)")
+			return err
+		},
+		"syntax error": func(ctx context.Context, tx pgx.Tx, _ projector.Event[Event]) error {
+			_, err := tx.Exec(ctx, "SELEKT")
+			return err
+		},
+	} {
+		p := projector.New(e.store, "p", "account", pgcheckpoint.Handler(e.pool, events, f, e.options()), &projector.Options{Tries: 2, PageSize: 1})
+		err := p.Run(within(t))
+		if entry, ok := errors.AsType[*projector.EntryError](err); !ok || entry.Seqno != 1 || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+		e.check(0)
+	}
+	// Savepoints are the handler's own, and the usual deferred Rollback does no harm.
+	p := projector.New(e.store, "p", "account", pgcheckpoint.Handler(e.pool, events, func(ctx context.Context, tx pgx.Tx, ev projector.Event[Event]) error {
+		defer tx.Rollback(ctx)
+		err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SELECT 1/0")
+			return err
+		})
+		if err == nil {
+			return errors.New("divided by zero")
+		}
+		return e.insert(ctx, tx, ev)
+	}, e.options()))
+	if _, err := p.CatchUp(within(t), 0); err != nil {
+		t.Error(err)
+	}
+	e.check(3)
+}
+
+// An entry that cannot be decoded stops the projector with its name; what stands
+// before it is kept.
+func TestUnknownTypeStops(t *testing.T) {
+	e := newEnv(t)
+	e.deposit(4)
+	e.append(eventstore.Event{Type: "vanished", Data: []byte("{}")})
+	e.deposit(2)
+	p := projector.New(e.store, "p", "account", e.handler(e.pool))
+	err := p.Run(within(t))
+	entry, ok := errors.AsType[*projector.EntryError](err)
+	if !ok || entry.Seqno != 5 || entry.Stream != "account-a" || !entry.Permanent || !strings.Contains(err.Error(), "vanished") {
+		t.Errorf("%v", err)
+	}
+	e.check(4)
+}
+
+func TestBadSetUpIsNamed(t *testing.T) {
+	e := newEnv(t)
+	e.deposit(1)
+	other := pgtest.Pool(t)
+	for want, h := range map[error]projector.Handler{
+		eventstore.ErrNotMigrated: pgcheckpoint.Handler(other, events, e.insert, &pgcheckpoint.Options{Schema: "no such"}),
+		eventstore.ErrInvalid:     pgcheckpoint.Handler(nil, events, e.insert),
+	} {
+		p := projector.New(e.store, "p", "account", h)
+		if err := p.Run(within(t)); !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	for _, o := range [][]*pgcheckpoint.Options{{{TTL: -1}}, {{TTL: 100 * time.Hour}}, {nil, nil}} {
+		h := pgcheckpoint.Handler(other, events, e.insert, o...)
+		if _, err := h.Load(t.Context(), projector.Key{}); !errors.Is(err, eventstore.ErrInvalid) {
+			t.Error(err)
+		}
+		if err := h.Handle(t.Context(), projector.Key{}, projector.Checkpoint{}, projector.Checkpoint{}, []eventstore.Entry{{}}); !errors.Is(err, eventstore.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+}
+
+// A server that takes no writes is an outage, and its connections are not kept.
+func TestReadOnlyIsAnOutage(t *testing.T) {
+	e := newEnv(t)
+	e.deposit(2)
+	config := e.pool.Config()
+	var readOnly atomic.Bool
+	readOnly.Store(true)
+	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) error {
+		c.RuntimeParams["default_transaction_read_only"] = map[bool]string{true: "on", false: "off"}[readOnly.Load()]
+		return nil
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	e.ok(err)
+	t.Cleanup(pool.Close)
+	p := projector.New(e.store, "p", "account", e.handler(pool))
+	run(t, p)
+	for p.Status().LastError == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if err := p.Status().LastError; !errors.Is(err, eventstore.ErrReadOnly) {
+		t.Error(err)
+	}
+	readOnly.Store(false)
+	e.ok(p.Wait(within(t), e.deposit(1)))
+	e.check(3)
+}
+
+// Begin, timeout and checkpoint go out together: with a handler of one statement
+// a batch takes three round trips.
+func TestRoundTrips(t *testing.T) {
+	e := newEnv(t)
+	for _, mode := range modes {
+		cut := &cutter{}
+		h := pgcheckpoint.BatchHandler(cut.pool(t, mode), events, func(ctx context.Context, tx pgx.Tx, batch []projector.Event[Event]) error {
+			_, err := tx.Exec(ctx, "INSERT INTO "+e.table+" (position) SELECT generate_series($1::bigint, $2)", int64(batch[0].Position), int64(batch[len(batch)-1].Position))
+			return err
+		}, e.options())
+		key, from := projector.Key{Projector: mode.String(), Version: 1}, projector.Checkpoint{}
+		trips := 0
+		for i := range 3 { // the first ones prepare
+			cut.set(nil)
+			to := projector.Checkpoint{Epoch: 1, Holder: eventstore.UUID{1}, Position: eventstore.Position(i + 1)}
+			e.ok(h.Handle(t.Context(), key, from, to, []eventstore.Entry{e.entry()}))
+			from = to
+			cut.mu.Lock()
+			trips = cut.writes
+			cut.mu.Unlock()
+		}
+		want := 3
+		if mode == pgx.QueryExecModeDescribeExec {
+			want = 5 // this mode asks first
+		}
+		if trips != want {
+			t.Errorf("%v: %d round trips, want %d", mode, trips, want)
+		}
+	}
+}
+
+func (e *env) entry() eventstore.Entry {
+	ev, err := events.Encode(Deposited{1})
+	e.ok(err)
+	ev.Version = 1
+	return eventstore.Entry{Event: ev, Stream: "account-a", Seqno: 1, Position: 1}
+}

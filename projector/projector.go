@@ -1,0 +1,202 @@
+// Projector: what users hold, and how it is configured.
+
+package projector
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/wattle-es/wattle/eventstore"
+)
+
+// Options of a Projector; nil and the zero value are the defaults.
+type Options struct {
+	// Version of the projection, from 1 (0 means 1). Every version has a checkpoint
+	// and a hold of its own: a new one starts from the beginning.
+	Version int
+	// Categories to follow beside the one given to New, at most
+	// eventstore.MaxFilterNames together.
+	Categories []eventstore.Category
+	// Stream makes the projector follow this one stream by its seqnos, instead of
+	// categories. The category given to New is then that of the stream, or empty.
+	Stream eventstore.Stream
+	// Types are the wire names that are handled; all others are passed over. Empty: all.
+	Types []string
+	// PageSize is how many entries are read, and handled as one batch, at a time;
+	// 0 means eventstore.DefaultPageEntries.
+	PageSize int
+	// PollInterval is how often the store is looked at when nothing announces; 0
+	// means eventstore.DefaultPollInterval.
+	PollInterval time.Duration
+	// AcceptTrimmed goes on where entries were trimmed before the projector came to
+	// them, without them. Without it that is ErrTrimmed. It is for handlers that
+	// begin from snapshots.
+	AcceptTrimmed bool
+	// StartAt is the position (of a stream: StartSeqno the seqno) behind which a
+	// projector without a checkpoint begins. It must have been reached by the store.
+	StartAt    eventstore.Position
+	StartSeqno eventstore.Seqno
+	// NoHold keeps no hold: entries may be trimmed before the projector came to them.
+	NoHold bool
+	// Tries is how often Run gives a batch to a handler that fails for reasons of its
+	// own before it stops; 0 means DefaultTries.
+	Tries int
+	// SpanPerEntry makes a span for each entry (by the handlers of this module that
+	// take one event at a time) beside the one of its batch.
+	SpanPerEntry bool
+}
+
+// Projector follows entries and feeds them to a handler. All methods may be
+// called from several goroutines at once.
+type Projector struct {
+	store   *eventstore.Store
+	handler Handler
+	source  source
+	key     Key
+	o       Options
+	mistake error // in the configuration; every method returns it
+	tracer  trace.Tracer
+	logger  *slog.Logger
+
+	running atomic.Bool
+	wake    chan struct{} // holds at most one: hints are coalesced
+
+	mu       sync.Mutex
+	state    state
+	progress chan struct{} // closed and replaced whenever a checkpoint was kept
+	held     held
+}
+
+// New returns a projector of a category. The name is part of its checkpoint's key
+// and of its hold's name: 1 to MaxNameBytes bytes without control characters and
+// '/'. At most one Options is taken. Mistakes are the ErrInvalid of every method.
+func New(store *eventstore.Store, name string, category eventstore.Category, h Handler, options ...*Options) *Projector {
+	p := &Projector{
+		store: store, handler: h, key: Key{Projector: name, Version: 1},
+		tracer: store.TracerProvider().Tracer(eventstore.ScopeName),
+		wake:   make(chan struct{}, 1), progress: make(chan struct{}),
+	}
+	if len(options) > 0 && options[0] != nil {
+		p.o = *options[0]
+	}
+	if p.o.Version > 0 {
+		p.key.Version = p.o.Version
+	}
+	p.logger = store.Logger().With("projector", p.key.String())
+	p.mistake = p.configure(category, len(options))
+	return p
+}
+
+// Key returns the key of the projector's checkpoint.
+func (p *Projector) Key() Key { return p.key }
+
+// configure fills in defaults and returns what is wrong.
+func (p *Projector) configure(category eventstore.Category, options int) error {
+	if p.o.PageSize == 0 {
+		p.o.PageSize = eventstore.DefaultPageEntries
+	}
+	if p.o.PollInterval == 0 {
+		p.o.PollInterval = eventstore.DefaultPollInterval
+	}
+	if p.o.Tries == 0 {
+		p.o.Tries = DefaultTries
+	}
+	if err := p.checkName(); err != nil {
+		return err
+	}
+	const maxVersion = 1<<31 - 1
+	switch {
+	case options > 1:
+		return p.invalid("at most one Options", fmt.Sprint(options))
+	case p.handler == nil:
+		return p.invalid("a handler", "nil")
+	case p.o.Version < 0 || p.o.Version > maxVersion:
+		return p.invalid("a version of 1 to 2^31-1", fmt.Sprint(p.o.Version))
+	case p.o.PageSize < 0 || p.o.PageSize > eventstore.MaxPageEntries:
+		return p.invalid(fmt.Sprintf("a page size of 1 to %d", eventstore.MaxPageEntries), fmt.Sprint(p.o.PageSize))
+	case p.o.PollInterval < minLook:
+		return p.invalid(fmt.Sprintf("a poll interval of at least %v", minLook), p.o.PollInterval.String())
+	case p.o.Tries < 0:
+		return p.invalid("a number of tries of at least 1", fmt.Sprint(p.o.Tries))
+	}
+	return p.choose(category)
+}
+
+func (p *Projector) checkName() error {
+	name := p.key.Projector
+	bad := func(r rune) bool { return unicode.IsControl(r) || r == '/' }
+	if name == "" || len(name) > MaxNameBytes || !utf8.ValidString(name) || strings.ContainsFunc(name, bad) {
+		if len(name) > MaxNameBytes {
+			name = name[:MaxNameBytes] + "…"
+		}
+		return p.invalid(fmt.Sprintf("a name of 1 to %d bytes of UTF-8 without control characters and '/'", MaxNameBytes), fmt.Sprintf("%q", name))
+	}
+	return nil
+}
+
+// choose makes the source.
+func (p *Projector) choose(category eventstore.Category) error {
+	if p.o.Stream != "" {
+		if _, err := eventstore.ParseStream(string(p.o.Stream)); err != nil {
+			return err
+		}
+		if len(p.o.Categories) > 0 || category != "" && category != p.o.Stream.Category() || p.o.StartAt != 0 {
+			return p.invalid("one stream alone, of the category given, begun at a seqno", fmt.Sprintf("stream %s and other categories or a position", p.o.Stream))
+		}
+		p.source = &stream{store: p.store, stream: p.o.Stream, types: p.o.Types, limit: p.o.PageSize, acceptTrimmed: p.o.AcceptTrimmed}
+		return nil
+	}
+	f := eventstore.Filter{Types: append([]string(nil), p.o.Types...), AcceptTrimmed: p.o.AcceptTrimmed}
+	f.Categories = append(f.Categories, category)
+	f.Categories = append(f.Categories, p.o.Categories...)
+	for _, c := range f.Categories {
+		if _, err := eventstore.ParseCategory(string(c)); err != nil {
+			return err
+		}
+	}
+	if p.o.StartSeqno != 0 {
+		return p.invalid("a seqno to begin at with a stream only", p.o.StartSeqno.String())
+	}
+	p.source = newFeed(p.store, f, p.o.PageSize)
+	return nil
+}
+
+func (p *Projector) invalid(wanted, found string) error {
+	return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "project", Wanted: wanted, Found: found}
+}
+
+// start is the place where a projector begins that has kept nothing yet.
+func (p *Projector) start(kept Checkpoint) Checkpoint {
+	if kept.Epoch == 0 {
+		kept.Position, kept.Seqno = p.o.StartAt, p.o.StartSeqno
+	}
+	return kept
+}
+
+// load loads the durable checkpoint.
+func (p *Projector) load(ctx context.Context) (kept Checkpoint, err error) {
+	err = contained(func() error {
+		kept, err = p.handler.Load(ctx, p.key)
+		return err
+	})
+	return kept, err
+}
+
+// handle lets the handler take one step, in a span if there is anything to handle.
+func (p *Projector) handle(ctx context.Context, from, to Checkpoint, batch []eventstore.Entry) (err error) {
+	if len(batch) == 0 {
+		return contained(func() error { return p.handler.Handle(ctx, p.key, from, to, nil) })
+	}
+	ctx, span := p.batchSpan(ctx, to, batch)
+	defer func() { eventstore.EndSpan(span, err) }()
+	return containedBatch(batch, func() error { return p.handler.Handle(ctx, p.key, from, to, batch) })
+}

@@ -1,0 +1,71 @@
+// What a projector follows: the interface behind which feed and stream differ.
+
+package projector
+
+import (
+	"context"
+	"slices"
+
+	"github.com/wattle-es/wattle/eventstore"
+)
+
+// source is where the entries come from. Its methods keep no state.
+type source interface {
+	// read looks behind a checkpoint. The error is ErrDiverged if the store is no
+	// longer the one that the checkpoint is of.
+	read(ctx context.Context, from Checkpoint) (look, error)
+	// resume proves that the checkpoint still stands in the store.
+	resume(ctx context.Context, at Checkpoint) error
+	// covers says whether nothing to be handled lies between the checkpoint and the
+	// token; if not, how much is known to lie there.
+	covers(ctx context.Context, at Checkpoint, t eventstore.Token) (bool, backlog, error)
+	// holds returns the holds, without their names, that keep what is behind at.
+	holds(at Checkpoint) []eventstore.Hold
+	// behindTrim moves a hold that was refused behind what is gone; ok is false if
+	// the projector would miss something.
+	behindTrim(h eventstore.Hold, at Checkpoint, refused *eventstore.Error) (moved eventstore.Hold, ok bool)
+	// place measures a checkpoint, and hinted a hint, on one scale. hinted is 0 for
+	// a hint without a place; ok is false if it does not concern this source.
+	place(at Checkpoint) uint64
+	hinted(a eventstore.Announcement) (place uint64, ok bool)
+	// categories to listen to.
+	categories() []eventstore.Category
+	// name for spans and errors.
+	name() string
+}
+
+// look is what one read found.
+type look struct {
+	entries []eventstore.Entry // to be handled, in order
+	next    Checkpoint         // the checkpoint behind them; owner as in the one before
+	end     bool               // nothing stood behind next
+	horizon eventstore.Position
+}
+
+// backlog is what lies between a checkpoint and a token.
+type backlog struct {
+	entries int  // to be handled, as far as they were counted
+	more    bool // there may be others
+	last    eventstore.Position
+}
+
+// only keeps the entries of the types; none: all.
+func only(entries []eventstore.Entry, types []string) []eventstore.Entry {
+	if len(types) == 0 {
+		return entries
+	}
+	var kept []eventstore.Entry
+	for _, e := range entries {
+		if slices.Contains(types, e.Type) {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+// outOfOrder is the error of a log that breaks its promise of order. Going on
+// would handle an entry twice or skip one.
+func outOfOrder(op string, s eventstore.Stream, wanted, found string) error {
+	return &eventstore.Error{Kind: eventstore.ErrCorrupt, Op: op, Stream: s, Wanted: wanted, Found: found,
+		Hint: "the log gave entries out of order; this is a defect of the backend"}
+}

@@ -1,0 +1,133 @@
+// Following one stream by its seqnos.
+
+package projector
+
+import (
+	"context"
+	"errors"
+
+	"github.com/wattle-es/wattle/eventstore"
+)
+
+// stream follows one stream. A mark of a stream proves all that is before it, so
+// neither incarnation nor timeline is needed, and it works in the dedicated
+// layout, where entries have no position.
+type stream struct {
+	store         *eventstore.Store
+	stream        eventstore.Stream
+	types         []string
+	limit         int
+	acceptTrimmed bool
+}
+
+func (s *stream) read(ctx context.Context, from Checkpoint) (look, error) {
+	p, after, err := s.page(ctx, from.Seqno)
+	if err != nil {
+		return look{}, err
+	}
+	next := from
+	if after > from.Seqno {
+		next.Seqno, next.Mark = after, eventstore.PositionMark{Position: from.Position}
+	}
+	for _, e := range p.Entries {
+		if e.Seqno != after+1 {
+			return look{}, outOfOrder("read", s.stream, "entry "+(after+1).String(), e.Seqno.String())
+		}
+		after = e.Seqno
+		next.Seqno, next.Position, next.Mark = e.Seqno, e.Position, e.PositionMark()
+	}
+	return look{entries: only(p.Entries, s.types), next: next, end: p.End}, nil
+}
+
+// page reads behind a seqno, or behind what was trimmed if that is accepted.
+func (s *stream) page(ctx context.Context, after eventstore.Seqno) (eventstore.Page, eventstore.Seqno, error) {
+	for {
+		p, err := s.store.ReadFrom(ctx, s.stream, after, s.limit)
+		e, ok := errors.AsType[*eventstore.Error](err)
+		if !ok || e.Kind != eventstore.ErrTrimmed || !s.acceptTrimmed || e.First <= after+1 {
+			return p, after, err
+		}
+		after = e.First - 1
+	}
+}
+
+func (s *stream) resume(ctx context.Context, at Checkpoint) error {
+	if at.Seqno == 0 {
+		return nil
+	}
+	h, err := s.store.Head(ctx, s.stream)
+	if err != nil {
+		return err
+	}
+	marked := eventstore.Mark{Seqno: at.Seqno, ID: at.Mark.ID}
+	switch {
+	case h.Last.Seqno < at.Seqno, h.Last.Seqno == at.Seqno && !marked.ID.IsZero() && h.Last.ID != marked.ID:
+		return diverged("", s.stream, "entry "+marked.String(), "head "+h.Last.String())
+	case h.Last.Seqno == at.Seqno || marked.ID.IsZero():
+		return nil
+	}
+	p, err := s.store.ReadFrom(ctx, s.stream, at.Seqno-1, 1)
+	if e, ok := errors.AsType[*eventstore.Error](err); ok && e.Kind == eventstore.ErrTrimmed &&
+		(s.acceptTrimmed || e.First <= at.Seqno+1) {
+		return nil // only the marked entry and those before it are gone
+	}
+	if err != nil {
+		return err
+	}
+	if len(p.Entries) == 0 || p.Entries[0].Mark() != marked {
+		found := "no entry there"
+		if len(p.Entries) > 0 {
+			found = "entry " + p.Entries[0].Mark().String()
+		}
+		return diverged("", s.stream, "entry "+marked.String(), found)
+	}
+	return nil
+}
+
+func (s *stream) covers(ctx context.Context, at Checkpoint, t eventstore.Token) (bool, backlog, error) {
+	// One look at the feed tells which store this is.
+	f, err := s.store.ReadFeed(ctx, t.Position, eventstore.Filter{Categories: s.categories(), AcceptTrimmed: true}, 1)
+	if err != nil {
+		return false, backlog{}, err
+	}
+	if f.Incarnation != t.Incarnation {
+		return false, backlog{}, foreignToken(t, f.Incarnation)
+	}
+	p, err := s.store.ReadFrom(ctx, s.stream, at.Seqno, s.limit)
+	if err != nil {
+		return false, backlog{}, err
+	}
+	var b backlog
+	for _, e := range only(p.Entries, s.types) {
+		if e.Position > t.Position {
+			return b.entries == 0, b, nil
+		}
+		b.entries, b.last = b.entries+1, e.Position
+	}
+	b.more = !p.End && p.Entries[len(p.Entries)-1].Position < t.Position
+	return b.entries == 0 && !b.more, b, nil
+}
+
+func (s *stream) holds(at Checkpoint) []eventstore.Hold {
+	return []eventstore.Hold{{Stream: s.stream, Seqno: at.Seqno, ID: at.Mark.ID}}
+}
+
+func (s *stream) behindTrim(h eventstore.Hold, at Checkpoint, refused *eventstore.Error) (eventstore.Hold, bool) {
+	if refused.First <= h.Seqno || refused.First > at.Seqno+1 && !s.acceptTrimmed {
+		return h, false
+	}
+	h.Seqno, h.ID = refused.First, eventstore.UUID{}
+	return h, true
+}
+
+func (s *stream) place(at Checkpoint) uint64 { return uint64(at.Seqno) }
+
+func (s *stream) hinted(a eventstore.Announcement) (uint64, bool) {
+	return uint64(a.Seqno), a.Stream == "" || a.Stream == s.stream
+}
+
+func (s *stream) categories() []eventstore.Category {
+	return []eventstore.Category{s.stream.Category()}
+}
+
+func (s *stream) name() string { return string(s.stream) }

@@ -1,0 +1,128 @@
+// Following one stream by its seqnos.
+
+package projector_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/projector"
+)
+
+func TestOneStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &announcer{direct: true}
+		e := newEnv(t, &eventstore.Options{Announcer: a})
+		e.deposit("account-a", 10)
+		db := &database{}
+		o := &projector.Options{Stream: "account-a", PageSize: 3, Types: []string{"deposited"}, PollInterval: time.Hour}
+		p := projector.New(e.store, "p", "account", db, o)
+		stop := run(t, p)
+		synctest.Wait()
+		for range 5 {
+			e.deposit("account-b", 2) // another stream
+			e.append("account-a", Renamed{"x"})
+			token := e.deposit("account-a", 1)
+			time.Sleep(20 * time.Millisecond) // the hint wakes it
+			if kept, _, _ := db.get(); kept.Position != token.Position {
+				t.Fatalf("checkpoint %v, want %d", kept, token.Position)
+			}
+			e.ok(p.Wait(t.Context(), token))
+		}
+		token := e.append("account-a", Renamed{"x"})
+		e.ok(p.Wait(t.Context(), token)) // of another type
+		e.ok(p.Wait(t.Context(), e.deposit("account-b", 1)))
+		time.Sleep(20 * time.Millisecond)
+		if s := p.Status(); s.Seqno < 20 || !s.CaughtUp {
+			t.Errorf("%+v", s)
+		}
+		stop()
+		kept, handled, _ := db.get()
+		if handled != 15 || kept.Seqno < 20 || kept.Mark.ID.IsZero() {
+			t.Errorf("%d handled, %v", handled, kept)
+		}
+		foreign := token
+		foreign.Incarnation = eventstore.UUID{9}
+		wantKind(t, p.Wait(t.Context(), foreign), eventstore.ErrDiverged)
+	})
+}
+
+func TestOneStreamResumes(t *testing.T) {
+	e := newEnv(t, nil)
+	e.deposit("account-a", 10)
+	db := &database{}
+	o := &projector.Options{Stream: "account-a", PageSize: 4}
+	catchUp := func(o *projector.Options) error {
+		_, err := projector.New(e.store, "p", "", db, o).CatchUp(t.Context(), 0)
+		return err
+	}
+	e.ok(catchUp(o))
+	e.ok(catchUp(o)) // at the head
+	e.deposit("account-a", 5)
+	e.ok(catchUp(o))
+	if len(db.model) != 15 {
+		t.Errorf("%d handled", len(db.model))
+	}
+	good := db.kept
+	db.kept.Mark.ID = eventstore.UUID{9} // another entry at the head
+	wantKind(t, catchUp(o), eventstore.ErrDiverged)
+	e.deposit("account-a", 1)
+	wantKind(t, catchUp(o), eventstore.ErrDiverged) // and below it
+	db.kept = good
+	db.kept.Seqno = 17 // beyond the head
+	wantKind(t, catchUp(o), eventstore.ErrDiverged)
+	db.kept = good
+	e.ok(catchUp(o))
+}
+
+func TestOneStreamTrimmed(t *testing.T) {
+	e := newEnv(t, nil)
+	e.deposit("account-a", 100)
+	trim := func(through eventstore.Seqno) eventstore.TrimResult {
+		r, err := e.store.Trim(t.Context(), "account-a", through, false)
+		e.ok(err)
+		return r
+	}
+	trim(79)
+	for _, noHold := range []bool{true, false} {
+		for _, size := range []int{1, 10} {
+			db := &database{}
+			o := &projector.Options{Stream: "account-a", PageSize: size, NoHold: noHold}
+			_, err := projector.New(e.store, "p", "", db, o).CatchUp(t.Context(), 0)
+			if err := wantKind(t, err, eventstore.ErrTrimmed); err.First != 80 {
+				t.Errorf("first %d", err.First)
+			}
+			o.StartSeqno = 79
+			if _, err := projector.New(e.store, "p", "", db, o).CatchUp(t.Context(), 0); err != nil || len(db.model) != 21 {
+				t.Errorf("%v, %d handled", err, len(db.model))
+			}
+			db = &database{}
+			o.StartSeqno, o.AcceptTrimmed = 0, true
+			p := projector.New(e.store, "p", "", db, o)
+			if _, err := p.CatchUp(t.Context(), 0); err != nil || len(db.model) != 21 || db.kept.Seqno != 100 {
+				t.Errorf("%v, %d handled, %v", err, len(db.model), db.kept)
+			}
+			e.ok(p.Unregister(t.Context()))
+		}
+	}
+	// Its hold keeps the marked entry; without it, the mark may go too.
+	db := &database{}
+	o := &projector.Options{Stream: "account-a", StartSeqno: 79}
+	p := projector.New(e.store, "p", "", db, o)
+	for range 2 {
+		if _, err := p.CatchUp(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := trim(100); r.Trimmed != 99 {
+		t.Errorf("trimmed %+v", r)
+	}
+	e.ok(p.Unregister(t.Context()))
+	e.deposit("account-a", 1)
+	trim(100)
+	if _, err := projector.New(e.store, "p", "", db, o).CatchUp(t.Context(), 0); err != nil || db.kept.Seqno != 101 {
+		t.Errorf("%v, %v", err, db.kept)
+	}
+}
