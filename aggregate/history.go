@@ -13,6 +13,7 @@ import (
 // a time: see cache.
 type history[S any] struct {
 	stream     eventstore.Stream
+	store      eventstore.UUID // its incarnation
 	state      S
 	last       eventstore.Mark  // of the last entry folded
 	epoch      eventstore.Epoch // of the stream
@@ -57,7 +58,7 @@ func (x *Executor[S, C, E]) load(ctx context.Context, s eventstore.Stream, befor
 			return nil, &eventstore.Error{Kind: eventstore.ErrCorrupt, Op: "load", Stream: s, Head: &l.Head,
 				Wanted: "entries through " + l.Head.Last.String(), Found: "the last is " + h.last.String()}
 		}
-		h.fresh, h.epoch = true, l.Head.Epoch
+		h.fresh, h.epoch, h.store = true, l.Head.Epoch, l.Incarnation
 		h.owned = l.Head.Epoch > 0 && l.Head.Holder == x.holder
 		return h, x.stillStands(ctx, s, before, stood, l.Head)
 	})

@@ -52,12 +52,11 @@ func (r *run[S, C, E]) replayed(ctx context.Context, found []remembered) ([]Resu
 		results[i].Mark, results[i].Events = found[i].mark(), events
 		position = max(position, found[i].Position)
 	}
-	token, err := r.x.token(ctx, position)
-	if err != nil {
-		return nil, err
-	}
-	for i := range results {
-		results[i].Token = token
+	if position > 0 {
+		token := eventstore.Token{Incarnation: r.known[0].store, Position: position}
+		for i := range results {
+			results[i].Token = token
+		}
 	}
 	r.keep()
 	return results, nil
@@ -89,16 +88,6 @@ func (x *Executor[S, C, E]) eventsOf(ctx context.Context, s eventstore.Stream, c
 		return nil, diverged(s, c.mark(), eventstore.Head{Last: last}, "entry "+last.String())
 	}
 	return events, nil
-}
-
-// token returns the token of a position, asking the store for its incarnation.
-func (x *Executor[S, C, E]) token(ctx context.Context, p eventstore.Position) (eventstore.Token, error) {
-	if p == 0 {
-		return eventstore.Token{}, nil
-	}
-	filter := eventstore.Filter{Categories: []eventstore.Category{x.typ.Category}, AcceptTrimmed: true}
-	page, err := x.store.ReadFeed(ctx, p-1, filter, 1)
-	return eventstore.Token{Incarnation: page.Incarnation, Position: p}, err
 }
 
 // search looks for a command among those that a stream has forgotten, newest first.

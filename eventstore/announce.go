@@ -23,6 +23,7 @@ type Announcer interface {
 	// Store and changes nothing else.
 	Announce(ctx context.Context, hints []Announcement) error
 	// Subscribe calls f, from a goroutine of the announcer, with the hints of the
-	// categories (none: all) until stop is called. f must not block.
+	// categories (none: all) until stop is called. An empty Announcement means that
+	// some may have been lost: look now. f must not block.
 	Subscribe(ctx context.Context, categories []Category, f func(Announcement)) (stop func(), err error)
 }

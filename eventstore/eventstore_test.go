@@ -183,7 +183,7 @@ func TestSettle(t *testing.T) {
 		"pass and guard":                    {steps{pass, guard}, false, eventstore.ErrGuard},
 		"pass and proved":                   {steps{pass, prove}, false, eventstore.ErrBatchIDReused},
 		"proved and unprovable":             {steps{prove, refuse(eventstore.ErrUnknown)}, false, eventstore.ErrUnknown},
-		"proved, unprovable, guard":         {steps{prove, refuse(eventstore.ErrUnknown), guard}, false, eventstore.ErrGuard},
+		"proved, unprovable, guard":         {steps{prove, refuse(eventstore.ErrUnknown), guard}, false, eventstore.ErrUnknown},
 		"gap then fenced":                   {steps{refuse(eventstore.ErrGap), refuse(eventstore.ErrFenced)}, false, eventstore.ErrFenced},
 		"unprovable then already written":   {steps{refuse(eventstore.ErrUnknown), refuse(eventstore.ErrAlreadyWritten)}, false, eventstore.ErrAlreadyWritten},
 	} {

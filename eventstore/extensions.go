@@ -82,13 +82,16 @@ type Loaded struct {
 	Skipped  string    // why a snapshot that is there was left out
 	Entries  []Entry   // those behind the snapshot, through Head.Last unless End is false
 	End      bool      // Entries reach Head.Last
+
+	Incarnation UUID // of the store
 }
 
 // Holds keeps floors under trimming.
 type Holds interface {
 	// SetHold registers or moves a hold. Registering and trimming exclude each
 	// other: when it returns nil, everything from the mark on is there and stays.
-	// ErrTrimmed if some of it is gone.
+	// ErrTrimmed if some of it is gone; its First (of a category: FirstPosition plus
+	// one) is the lowest mark that can be held.
 	SetHold(ctx context.Context, h Hold) error
 	// ReleaseHold removes a hold; nil if there is none.
 	ReleaseHold(ctx context.Context, name string, c Category, s Stream) error

@@ -164,9 +164,10 @@ func (g Guard) Refusal(h Head) error {
 		Wanted: "the last entry to be " + g.At.String(), Found: "head " + h.Last.String(), Hint: "load the stream and decide again"}
 }
 
-// ranking is the order in which refusals of one append are reported.
+// ranking is the order in which refusals of one append are reported. A guard comes
+// behind an unprovable batch: "guard failed" would read as "nothing was written".
 var ranking = []error{ErrNoSuchCategory, ErrNoSuchStream, ErrBatchIDReused, ErrFenced, ErrDiverged,
-	ErrAlreadyWritten, ErrGap, ErrGuard, ErrUnknown}
+	ErrAlreadyWritten, ErrGap, ErrUnknown, ErrGuard}
 
 // Verdict gathers what became of the batches and guards of an append and gives
 // the one answer.

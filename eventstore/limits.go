@@ -40,7 +40,7 @@ const (
 	DefaultPollInterval    = 250 * time.Millisecond // how often a projector looks when nothing announces
 	DefaultCacheBytes      = 64 << 20               // states an Executor keeps warm
 	DefaultRetries         = 10                     // decisions of one command before it gives up
-	DefaultRememberedIDs   = 1000                   // command IDs that a snapshot carries
+	DefaultRememberedIDs   = 200                    // command IDs that a snapshot carries, some 140 bytes each
 	DefaultAnnounceTimeout = time.Second            // an announcement that takes longer is dropped
 )
 

@@ -22,7 +22,7 @@ type Log interface {
 	// A refusal writes nothing at all. Its kind is the highest of these over all
 	// batches that are not proved: ErrNoSuchCategory, ErrNoSuchStream,
 	// ErrBatchIDReused, ErrFenced, ErrDiverged, ErrAlreadyWritten, ErrGap,
-	// ErrGuard, ErrUnknown (Unprovable); among equals the first batch's. If nothing
+	// ErrUnknown (Unprovable), ErrGuard; among equals the first batch's. If nothing
 	// is refused but only some batches are proved, it is ErrBatchIDReused.
 	Append(ctx context.Context, a Append) (Appended, error)
 
@@ -96,8 +96,12 @@ type FeedPage struct {
 	Through PositionMark
 	End     bool // nothing stood between Through and the horizon
 	// Horizon is the position below which nothing can still appear. It answers
-	// whether a Token has been passed and is used once, never kept.
-	Horizon     Position
+	// whether a Token has been passed and is used once, never kept: an append in
+	// flight can make the next one lower.
+	Horizon Position
+	// Drawn is the highest position given out so far, committed or not: a place
+	// above it is of another history.
+	Drawn       Position
 	Incarnation UUID   // of the store
 	Timeline    uint64 // of the PostgreSQL server; 0 elsewhere. When it changed, a window below the checkpoint is compared
 }

@@ -182,7 +182,9 @@ func TrimmedFeedError(c Category, after, trimmed Position) error {
 type Loading struct {
 	Head     Head
 	Snapshot *Snapshot // nil if there is no usable one
-	Tail     iter.Seq2[Entry, error]
+
+	Incarnation UUID // of the store
+	Tail        iter.Seq2[Entry, error]
 }
 
 // Load returns what it takes to build the state of a stream as of one moment:
@@ -209,7 +211,7 @@ func (s *Store) Load(ctx context.Context, stream Stream, fingerprint string) (l 
 		s.logger.WarnContext(ctx, "snapshot not used; replaying", "stream", stream, "why", got.Skipped)
 	}
 	span.SetAttributes(AttrSeqno.Int64(int64(got.Head.Last.Seqno)), AttrEpoch.Int64(int64(got.Head.Epoch)))
-	return Loading{Head: got.Head, Snapshot: got.Snapshot, Tail: s.tail(ctx, stream, got)}, nil
+	return Loading{Head: got.Head, Snapshot: got.Snapshot, Incarnation: got.Incarnation, Tail: s.tail(ctx, stream, got)}, nil
 }
 
 func skippedHint(err error) error {

@@ -6,6 +6,7 @@ package eventstore
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -100,7 +101,7 @@ func EndSpan(span trace.Span, err error) {
 }
 
 func errorType(err error) string {
-	if e, ok := err.(*Error); ok {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind.Error()
 	}
 	return "other"

@@ -21,8 +21,8 @@ func TestR6StoreIsAnotherOne(t *testing.T) {
 			p.Incarnation = eventstore.UUID{9}
 			return p
 		},
-		"horizon below": func(after eventstore.Position, p page) page {
-			return page{Incarnation: p.Incarnation, Horizon: 5, End: true}
+		"fewer positions given out": func(after eventstore.Position, p page) page {
+			return page{Incarnation: p.Incarnation, Horizon: 5, Drawn: 5, End: true}
 		},
 		"other entry at the mark": func(after eventstore.Position, p page) page {
 			if after == 9 {
@@ -262,4 +262,35 @@ func TestTrimmedMark(t *testing.T) {
 		t.Errorf("%d handled", len(db.model))
 	}
 	e.ok(catchUp(&projector.Options{AcceptTrimmed: true}))
+}
+
+// An append in flight makes the horizon fall below a checkpoint for a while: what
+// stands there is hidden, not lost, and the projector goes on when it shows again.
+func TestHorizonFalls(t *testing.T) {
+	e := newEnv(t, nil)
+	e.deposit("account-a", 10)
+	db := &database{}
+	first := projector.New(e.store, "p", "account", db, nil)
+	if _, err := first.CatchUp(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	e.deposit("account-a", 5)
+	pages := 0
+	e.log.set(func(l *bentLog) {
+		l.readFeed = func(_ eventstore.Position, _ eventstore.Filter, p eventstore.FeedPage, err error) (eventstore.FeedPage, error) {
+			if pages++; pages <= 3 || pages == 6 { // at the resume, and once under a projector that works
+				return eventstore.FeedPage{Incarnation: p.Incarnation, Horizon: 4, Drawn: p.Drawn, End: true}, err
+			}
+			return p, err
+		}
+	})
+	again := projector.New(e.store, "p", "account", db, nil)
+	for range 3 {
+		if _, err := again.CatchUp(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(db.model) != 15 || pages < 6 {
+		t.Errorf("%d handled in %d pages, want 15", len(db.model), pages)
+	}
 }

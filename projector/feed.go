@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/wattle-es/wattle/eventstore"
 )
@@ -82,8 +83,8 @@ func (f *feed) sameStore(at Checkpoint, p eventstore.FeedPage) error {
 	switch {
 	case !at.Incarnation.IsZero() && p.Incarnation != at.Incarnation:
 		return f.diverged("store incarnation "+at.Incarnation.String(), "incarnation "+p.Incarnation.String())
-	case p.Horizon < at.Position:
-		return f.diverged("a horizon of at least "+at.Position.String(), "horizon "+p.Horizon.String())
+	case p.Drawn < at.Position:
+		return f.diverged("a store that has come to position "+at.Position.String(), "one that has come to "+p.Drawn.String())
 	}
 	return nil
 }
@@ -93,11 +94,8 @@ func (f *feed) resume(ctx context.Context, at Checkpoint) error {
 	if !at.Mark.ID.IsZero() {
 		after = at.Mark.Position - 1
 	}
-	p, err := f.store.ReadFeed(ctx, after, eventstore.Filter{Categories: f.filter.Categories, AcceptTrimmed: true}, 1)
+	p, err := f.readThrough(ctx, at, after, eventstore.Filter{Categories: f.filter.Categories, AcceptTrimmed: true}, 1)
 	if err != nil {
-		return err
-	}
-	if err := f.sameStore(at, p); err != nil {
 		return err
 	}
 	if !at.Mark.ID.IsZero() && (len(p.Entries) == 0 || p.Entries[0].PositionMark() != at.Mark) {
@@ -110,6 +108,36 @@ func (f *feed) resume(ctx context.Context, at Checkpoint) error {
 	}
 	return f.resumeWindow(ctx, at, p.Timeline)
 }
+
+// readThrough reads a page whose horizon has come to the checkpoint's position. An
+// append in flight can hold it below for a moment, and then an entry that is there
+// would look lost.
+func (f *feed) readThrough(ctx context.Context, at Checkpoint, after eventstore.Position, filter eventstore.Filter, limit int) (eventstore.FeedPage, error) {
+	for range horizonTries {
+		p, err := f.store.ReadFeed(ctx, after, filter, limit)
+		if err == nil {
+			err = f.sameStore(at, p)
+		}
+		if err != nil || p.Horizon >= at.Position {
+			return p, err
+		}
+		timer := time.NewTimer(horizonPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return p, ctx.Err()
+		}
+	}
+	return eventstore.FeedPage{}, &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: "project", Category: f.filter.Categories[0],
+		Wanted: "the horizon to come to position " + at.Position.String(), Found: "an append in flight that holds it below", Hint: "try again; a watchdog ends what holds it for too long"}
+}
+
+// horizonTries times horizonPause is how long readThrough waits: some 2 s.
+const (
+	horizonTries = 200
+	horizonPause = 10 * time.Millisecond
+)
 
 // trimmedMark tells a marked entry that was trimmed from one that was lost. When
 // nothing above the mark is gone too, nothing was missed.
@@ -144,16 +172,16 @@ func (f *feed) resumeWindow(ctx context.Context, at Checkpoint, timeline uint64)
 		return f.diverged(fmt.Sprintf("proof that the failover to timeline %d lost nothing", timeline),
 			"a checkpoint made with other categories or types")
 	}
-	return f.compare(ctx, w, at.Mark.Position, timeline)
+	return f.compare(ctx, w, at, timeline)
 }
 
 // compare reads the window again and counts it into the same spans.
-func (f *feed) compare(ctx context.Context, w window, through eventstore.Position, timeline uint64) error {
+func (f *feed) compare(ctx context.Context, w window, at Checkpoint, timeline uint64) error {
 	filter := f.filter
 	filter.AcceptTrimmed = false
 	got, after, trimmed := w.empty(), w.start, eventstore.Position(0)
-	for after < through {
-		p, err := f.store.ReadFeed(ctx, after, filter, eventstore.MaxPageEntries)
+	for after < at.Mark.Position {
+		p, err := f.readThrough(ctx, at, after, filter, eventstore.MaxPageEntries)
 		if e, ok := errors.AsType[*eventstore.Error](err); ok && e.Kind == eventstore.ErrTrimmed && e.FirstPosition > after {
 			trimmed, after = e.FirstPosition, e.FirstPosition
 			continue

@@ -126,7 +126,7 @@ func feedPages(e *env) {
 			if n == 0 || n > limit || place+n > len(all) || !slices.Equal(ids(p.Entries), ids(all[place:place+n])) {
 				e.Fatalf("page of %d behind entry %d: %v, want the next ones of %v", limit, place, ids(p.Entries), ids(all))
 			}
-			if p.Through != p.Entries[n-1].PositionMark() || p.Horizon < p.Through.Position {
+			if p.Through != p.Entries[n-1].PositionMark() || p.Horizon < p.Through.Position || p.Drawn < p.Horizon {
 				e.Errorf("page through %v below horizon %d, want through %v", p.Through, p.Horizon, p.Entries[n-1].PositionMark())
 			}
 			place += n

@@ -18,7 +18,7 @@ var refusalCases = []testCase{
 	{name: "already written", rule: "an append after an earlier entry is refused", run: alreadyWritten},
 	{name: "after the head", rule: "an append after 5, after 2^63-1 or after 0 on a head of 2 is refused, names head 2, and stores nothing (A5)", run: afterTheHead},
 	{name: "one of several", rule: "one refused batch of several: no seqno moves, nothing is written, no stream is created", run: oneOfSeveral},
-	{name: "ranking", rule: "of several refusals the highest is told: ErrNoSuchCategory > ErrBatchIDReused > ErrFenced > ErrDiverged > ErrAlreadyWritten > ErrGap > ErrGuard > ErrUnknown", run: ranking},
+	{name: "ranking", rule: "of several refusals the highest is told: ErrNoSuchCategory > ErrBatchIDReused > ErrFenced > ErrDiverged > ErrAlreadyWritten > ErrGap > ErrUnknown > ErrGuard", run: ranking},
 	{name: "ranking in one batch", rule: "fenced hides diverged hides already written or gap", run: rankingInOneBatch},
 	{name: "first of equals", rule: "among equal refusals the first batch's is told", run: firstOfEquals},
 }
@@ -204,10 +204,6 @@ var flaws = []flaw{
 		w.last = eventstore.Mark{Seqno: 2}
 		a.Batches = append(a.Batches, w.batch(events(1)...))
 	}},
-	{eventstore.ErrGuard, func(e *env, key string, a *eventstore.Append) {
-		w := e.filled(e.stream(key), 1)
-		a.Guards = append(a.Guards, eventstore.Guard{Stream: w.stream})
-	}},
 	{eventstore.ErrUnknown, func(e *env, key string, a *eventstore.Append) {
 		w := e.writer(e.stream(key))
 		b := w.batch(events(1)...)
@@ -215,6 +211,10 @@ var flaws = []flaw{
 		w.append(1)
 		e.trim(w.stream, 1)
 		a.Batches = append(a.Batches, b)
+	}},
+	{eventstore.ErrGuard, func(e *env, key string, a *eventstore.Append) {
+		w := e.filled(e.stream(key), 1)
+		a.Guards = append(a.Guards, eventstore.Guard{Stream: w.stream})
 	}},
 }
 

@@ -50,7 +50,7 @@ type refusal struct {
 
 // rank of the kinds, the highest first.
 var rank = []error{eventstore.ErrNoSuchCategory, eventstore.ErrBatchIDReused, eventstore.ErrFenced, eventstore.ErrDiverged,
-	eventstore.ErrAlreadyWritten, eventstore.ErrGap, eventstore.ErrGuard, eventstore.ErrUnknown}
+	eventstore.ErrAlreadyWritten, eventstore.ErrGap, eventstore.ErrUnknown, eventstore.ErrGuard}
 
 func (m *model) create(spec eventstore.CategorySpec) error {
 	switch c := m.categories[spec.Name]; {

@@ -50,7 +50,7 @@ func (l *Log) ReadFeed(ctx context.Context, after eventstore.Position, f eventst
 	if err != nil {
 		return eventstore.FeedPage{}, err
 	}
-	p := eventstore.FeedPage{Horizon: l.position, Incarnation: l.incarnation}
+	p := eventstore.FeedPage{Horizon: l.position, Drawn: l.position, Incarnation: l.incarnation}
 	bytes := 0
 	for ; limit > 0 && bytes < eventstore.MaxPageBytes; limit-- {
 		r := next(feeds)
@@ -127,7 +127,7 @@ func (l *Log) Load(ctx context.Context, s eventstore.Stream, fingerprint string,
 	if err != nil {
 		return eventstore.Loaded{}, err
 	}
-	out := eventstore.Loaded{Head: headOf(st)}
+	out := eventstore.Loaded{Head: headOf(st), Incarnation: l.incarnation}
 	after := eventstore.Seqno(0)
 	if st != nil && st.snapshot != nil && fingerprint != "" {
 		if out.Skipped = st.snapshot.Usable(fingerprint, st.head, st.idAt(st.snapshot.At.Seqno)); out.Skipped == "" {

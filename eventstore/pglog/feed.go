@@ -59,6 +59,7 @@ func (l *Log) filterNumbers(ctx context.Context, f eventstore.Filter) ([]int32, 
 // horizon is what the first two statements say.
 type horizon struct {
 	at          int64 // positions up to it are complete
+	drawn       int64 // the sequence's value
 	held        *int64
 	timeline    *int64
 	incarnation eventstore.UUID
@@ -116,7 +117,7 @@ func scanHorizon(res pgx.BatchResults) (h horizon, err error) {
 		return h, &eventstore.Error{Kind: eventstore.ErrCorrupt, Op: "read feed", Wanted: "a value of the position sequence",
 			Found: "none", Hint: "the sequence was reset, or USAGE on it is missing"}
 	}
-	h.at, h.incarnation = *low, fromUUID(incarnation)
+	h.at, h.drawn, h.incarnation = *low, *low, fromUUID(incarnation)
 	if h.held != nil {
 		h.at = min(h.at, *h.held)
 	}
@@ -126,7 +127,7 @@ func scanHorizon(res pgx.BatchResults) (h horizon, err error) {
 // scanFeed takes the rows up to the horizon.
 func scanFeed(rows pgx.Rows, after eventstore.Position, f eventstore.Filter, categories, limit int, h horizon) (p eventstore.FeedPage, err error) {
 	defer rows.Close()
-	p = eventstore.FeedPage{Horizon: eventstore.Position(h.at), Incarnation: h.incarnation}
+	p = eventstore.FeedPage{Horizon: eventstore.Position(h.at), Drawn: eventstore.Position(h.drawn), Incarnation: h.incarnation}
 	if h.timeline != nil {
 		p.Timeline = uint64(*h.timeline)
 	}

@@ -533,3 +533,42 @@ func bouncer(t *testing.T, c *pgx.ConnConfig) int {
 }
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }
+
+// TestHorizonFalls: an append that read the sequence's value before others drew,
+// and took its lock after they had committed, makes the horizon fall below what a
+// reader has passed. What it draws still lies above that.
+func TestHorizonFalls(t *testing.T) {
+	p, schema, l, s := fresh(t)
+	ctx := t.Context()
+	var before int64
+	if err := p.QueryRow(ctx, "select pg_sequence_last_value('"+schema+".position')").Scan(&before); err != nil {
+		t.Fatal(err)
+	}
+	must(t, s, one(batch("account-a", 3)))
+	page, err := s.ReadFeed(ctx, 0, eventstore.Filter{}, 0)
+	if err != nil || len(page.Entries) != 3 {
+		t.Fatalf("%d entries %v", len(page.Entries), err)
+	}
+	tx, err := p.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rollback(t, tx)
+	if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock_shared(('"+schema+".position'::regclass)::oid::int4, $1::int4)", before); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.AppendIn(ctx, tx, one(batch("account-late", 1))); err != nil {
+		t.Fatal(err)
+	}
+	held, err := s.ReadFeed(ctx, page.Through.Position, eventstore.Filter{}, 0)
+	if err != nil || held.Horizon >= page.Horizon || held.Drawn < page.Drawn || len(held.Entries) != 0 {
+		t.Errorf("held: horizon %d drawn %d, %d entries, %v; before: horizon %d drawn %d", held.Horizon, held.Drawn, len(held.Entries), err, page.Horizon, page.Drawn)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	after, err := s.ReadFeed(ctx, page.Through.Position, eventstore.Filter{}, 0)
+	if err != nil || len(after.Entries) != 1 || after.Entries[0].Position <= page.Horizon {
+		t.Errorf("after: %v %v, want the late entry above %d", after.Entries, err, page.Horizon)
+	}
+}

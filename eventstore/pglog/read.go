@@ -175,14 +175,14 @@ func (l *Log) finishLoad(ctx context.Context, s eventstore.Stream, out eventstor
 func scanLoadHead(row pgx.Row, s eventstore.Stream, fingerprint string) (out eventstore.Loaded, err error) {
 	var h headRow
 	var seqno *int64
-	var id, marked uuid
+	var id, marked, incarnation uuid
 	var print, contentType *string
 	var checksum, data []byte
 	var at *time.Time
-	if err := row.Scan(h.targets(&seqno, &id, &print, &contentType, &checksum, &data, &at, &marked)...); err != nil {
+	if err := row.Scan(h.targets(&seqno, &id, &print, &contentType, &checksum, &data, &at, &marked, &incarnation)...); err != nil {
 		return out, err
 	}
-	out.Head = h.head()
+	out.Head, out.Incarnation = h.head(), fromUUID(incarnation)
 	if seqno == nil {
 		return out, nil
 	}

@@ -208,7 +208,7 @@ where l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.
   and a.pid <> pg_backend_pid() and clock_timestamp() - a.xact_start > $1::bigint * interval '1 microsecond'`
 
 // $1 category $2 key $3 fingerprint.
-const loadHead = `select ` + headColumns + `, sn.seqno, sn.id, sn.fingerprint, sn.content_type, sn.checksum, sn.data, sn.time, m.id
+const loadHead = `select ` + headColumns + `, sn.seqno, sn.id, sn.fingerprint, sn.content_type, sn.checksum, sn.data, sn.time, m.id, (select incarnation from {s}.store)
 from {s}.categories c left join {s}.streams s on s.category = c.id and s.key = $2::text
 left join {s}.snapshots sn on sn.stream = s.ordinal and $3::text <> ''
 left join {s}.entries_{n} m on m.stream = s.ordinal and m.seqno = sn.seqno and m.seqno > s.trimmed
