@@ -54,29 +54,48 @@ fmt: ## format the Go files
 	gofmt -w .
 
 .PHONY: bench
-bench: postgres ## benchmarks: ratios within one run, against a bare INSERT, SELECT or COPY
+bench: postgres ## ratios within one run: appends, loads, the loan example end to end (BENCH='-xes FILE' for a real log)
+	$(GO) run ./internal/bench/store $(BENCH)
+
+.PHONY: bench-go
+bench-go: postgres ## the Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 1h ./...
+
+.PHONY: museum
+museum: postgres ## plants known bugs, one at a time, and shows that the suite catches each (MUSEUM='-bug NAME' for some)
+	$(GO) run ./internal/museum $(MUSEUM)
+
+.PHONY: soak-log
+soak-log: postgres ## the conformance suite with ten times the rounds, wide random histories and long probes (30 minutes)
+	WATTLE_SOAK=1 $(GO) test -timeout 30m -count=1 ./eventstore/memlog ./eventstore/pglog -args -rapid.checks=2000
+
+.PHONY: soak-fuzz
+soak-fuzz: ## every fuzz target for a minute
+	@set -o pipefail; for p in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$p 2>/dev/null | grep '^Fuzz' || true); do \
+	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime 1m $$p; done; done
 
 .PHONY: bench-layout
 bench-layout: postgres ## one entries table, partitions or tables per category: the figures behind the choice (3 minutes)
 	$(GO) run ./internal/bench/layout $(LAYOUT)
 
-# The tests find the server's executables themselves (migrations/pgtest) and fail without; this installs them first
-# where it may: as root, with apt-get.
+# The tests find the server's executables and PgBouncer themselves and fail without; this installs them first where it
+# may: as root, with apt-get. A server of one's own (WATTLE_TEST_DSN) does not replace them: some tests kill servers.
 .PHONY: postgres
 postgres:
-	@found() { compgen -G '/usr/lib/postgresql/*/bin/postgres' || compgen -G '/usr/pgsql-*/bin/postgres' || \
+	@server() { compgen -G '/usr/lib/postgresql/*/bin/postgres' || compgen -G '/usr/pgsql-*/bin/postgres' || \
 	  compgen -G '/opt/homebrew/opt/postgresql@*/bin/postgres' || compgen -G '/usr/local/opt/postgresql@*/bin/postgres' || \
 	  { command -v postgres && command -v initdb; }; }; \
-	if [ -n "$${WATTLE_TEST_DSN:-}" ] || found >/dev/null; then exit 0; fi; \
+	bouncer() { command -v pgbouncer || compgen -G '/usr/sbin/pgbouncer'; }; \
+	if server >/dev/null && bouncer >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "no PostgreSQL server found: installing Debian's"; \
+	  echo "no PostgreSQL server or no PgBouncer found: installing Debian's"; \
 	  export DEBIAN_FRONTEND=noninteractive; \
-	  apt-get -qq update && apt-get -qq install -y --no-install-recommends postgresql >/dev/null && found >/dev/null && exit 0; \
+	  apt-get -qq update && apt-get -qq install -y --no-install-recommends postgresql pgbouncer >/dev/null && \
+	  server >/dev/null && bouncer >/dev/null && exit 0; \
 	fi; \
-	echo "The tests need the PostgreSQL server, 14 or newer; there is none on PATH nor in the usual places. Install it:" >&2; \
-	echo "  Debian, Ubuntu:  apt-get install postgresql      (as root; make test then does it itself)" >&2; \
-	echo "  Fedora, RHEL:    dnf install postgresql-server" >&2; \
-	echo "  macOS:           brew install postgresql@18" >&2; \
-	echo "or set WATTLE_TEST_DSN to a server whose role may create schemas." >&2; \
+	echo "The tests need the PostgreSQL server, 14 or newer, and PgBouncer; they are not on PATH nor in the usual places. Install them:" >&2; \
+	echo "  Debian, Ubuntu:  apt-get install postgresql pgbouncer      (as root; make test then does it itself)" >&2; \
+	echo "  Fedora, RHEL:    dnf install postgresql-server pgbouncer" >&2; \
+	echo "  macOS:           brew install postgresql@18 pgbouncer" >&2; \
 	exit 1

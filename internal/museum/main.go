@@ -1,121 +1,137 @@
 // Command museum shows that the tests can fail: it plants one bug after another
 // with go test -overlay (the tree is not touched) and runs the tests that are to
 // catch it. A bug that is not caught, or that no longer applies to the code, fails
-// the run.
+// the run; so does one whose tests fail without it, or that is "caught" only because
+// the tests ran out of time.
 //
-//	go run ./internal/museum            # all
-//	go run ./internal/museum -bug NAME  # those whose name contains NAME
+//	go run ./internal/museum            # all, from the root of the module
+//	go run ./internal/museum -bug TEXT  # those with TEXT in area or name
+//	go run ./internal/museum -list      # the bugs, nothing is run
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 )
 
-// bug is one planted bug: in File the text Old, which stands there once, becomes New.
-type bug struct {
-	Name     string
-	File     string // from the root of the module
-	Old, New string
-	Package  string // whose tests are to catch it
-	Run      string // which of them
+// area is a group of bugs that the tests of one package are to catch.
+type area struct {
+	name string
+	pkg  string // from the root of the module
+	bugs []bug
 }
 
-// timeout bounds the tests of one bug: a bug that makes them hang is caught too.
-const timeout = 4 * time.Minute
+// bug is one planted bug: in file the text old, which stands there once, becomes now.
+type bug struct {
+	name     string
+	file     string // from the root of the module
+	old, now string
+	run      string // which tests of the area's package are to catch it, for go test -run
+}
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout)) }
+var areas = []area{contractBugs, storeBugs, schemaBugs, pglogStatementBugs, pglogFeedBugs, aggregateBugs,
+	aggregateUnknownBugs, projectorBugs, projectorStoreBugs, pgcheckpointBugs, natsannounceBugs, migrationBugs, loanBugs}
 
-func run(args []string, out io.Writer) int {
+func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
+
+func run(ctx context.Context, args []string, out io.Writer) int {
 	flags := flag.NewFlagSet("museum", flag.ContinueOnError)
-	only := flags.String("bug", "", "only bugs whose name contains this")
+	only := flags.String("bug", "", "only bugs with this in area or name")
+	list := flags.Bool("list", false, "list the bugs and run nothing")
+	why := flags.Bool("why", false, "show what the tests said of each bug")
+	bare := flags.Bool("bare", false, "do not run the tests without the bugs first")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	caught, missed := 0, 0
-	start := time.Now()
-	for _, b := range bugs {
-		if !strings.Contains(b.Name, *only) {
-			continue
+	chosen := choose(*only)
+	if *list {
+		for _, a := range chosen {
+			for _, b := range a.bugs {
+				fmt.Fprintf(out, "%-14s %-60s %s\n", a.name, b.name, b.file)
+			}
 		}
-		t := time.Now()
-		verdict, err := b.try(context.Background())
-		if err != nil {
-			verdict = "BROKEN: " + err.Error()
-		}
-		if verdict == "caught" {
-			caught++
-		} else {
-			missed++
-		}
-		fmt.Fprintf(out, "%-8s %-48s %5.1f s\n", verdict, b.Name, time.Since(t).Seconds())
+		return 0
 	}
-	fmt.Fprintf(out, "museum: %d passed, %d failed (a bug passes when the suite catches it), %.0f s\n", caught, missed, time.Since(start).Seconds())
-	if missed > 0 {
+	m := &museum{out: out, why: *why, total: count(chosen), began: time.Now()}
+	for _, a := range chosen {
+		m.show(ctx, a, *bare)
+	}
+	fmt.Fprintf(out, "museum: %d passed, %d failed (a bug passes when the suite catches it), %.0f s\n", m.passed, m.failed, time.Since(m.began).Seconds())
+	if m.failed > 0 || m.total == 0 {
 		return 1
 	}
 	return 0
 }
 
-// try plants the bug and says "caught" or "MISSED".
-func (b bug) try(ctx context.Context) (string, error) {
-	dir, err := os.MkdirTemp("", "wattle-museum-")
-	if err != nil {
-		return "", err
+// choose returns the areas with the bugs that have text in area or name.
+func choose(text string) []area {
+	var chosen []area
+	for _, a := range areas {
+		all := a.bugs
+		a.bugs = nil
+		for _, b := range all {
+			if strings.Contains(a.name+"/"+b.name, text) {
+				a.bugs = append(a.bugs, b)
+			}
+		}
+		if len(a.bugs) > 0 {
+			chosen = append(chosen, a)
+		}
 	}
-	defer os.RemoveAll(dir)
-	overlay, err := b.plant(dir)
-	if err != nil {
-		return "", err
-	}
-	if out, err := exec.CommandContext(ctx, "go", "vet", "-overlay", overlay, "./"+filepath.Dir(b.File)).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("it does not compile: %s", bytes.TrimSpace(out))
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout+time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", "test", "-count=1", "-short", "-failfast", "-timeout", timeout.String(), "-overlay", overlay, "-run", b.Run, "./"+b.Package)
-	out, err := cmd.CombinedOutput()
-	switch {
-	case err == nil && bytes.Contains(out, []byte("no tests to run")):
-		return "", fmt.Errorf("no test matches %s", b.Run)
-	case err == nil:
-		return "MISSED", nil
-	case bytes.Contains(out, []byte("[build failed]")):
-		return "", fmt.Errorf("the tests do not compile: %s", bytes.TrimSpace(out))
-	}
-	return "caught", nil
+	return chosen
 }
 
-// plant writes the changed file and the overlay that puts it in place.
-func (b bug) plant(dir string) (overlay string, err error) {
-	path, err := filepath.Abs(b.File)
-	if err != nil {
-		return "", err
+func count(areas []area) (n int) {
+	for _, a := range areas {
+		n += len(a.bugs)
 	}
-	src, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
+	return n
+}
+
+// museum is one run.
+type museum struct {
+	out            io.Writer
+	why            bool
+	total          int
+	passed, failed int
+	began          time.Time
+}
+
+// show tries the bugs of an area, after its tests without any bug: tests that fail
+// by themselves catch nothing.
+func (m *museum) show(ctx context.Context, a area, bare bool) {
+	if !bare {
+		t := time.Now()
+		if v := a.control(ctx); v.kind != missed {
+			m.line("BROKEN", a.name+" without a bug: "+v.text, t)
+			fmt.Fprintln(m.out, v.output)
+			m.failed += len(a.bugs)
+			return
+		}
+		m.line("control", a.name, t)
 	}
-	if n := bytes.Count(src, []byte(b.Old)); n != 1 {
-		return "", fmt.Errorf("%s holds %q %d times, want once", b.File, b.Old, n)
+	for _, b := range a.bugs {
+		t := time.Now()
+		v := b.try(ctx, a.pkg)
+		if v.kind == caught {
+			m.passed++
+		} else {
+			m.failed++
+		}
+		m.line(string(v.kind), fmt.Sprintf("%s: %s: %s", a.name, b.name, v.text), t)
+		if m.why || v.kind == broken {
+			fmt.Fprintln(m.out, v.output)
+		}
 	}
-	changed := filepath.Join(dir, filepath.Base(b.File))
-	if err := os.WriteFile(changed, bytes.Replace(src, []byte(b.Old), []byte(b.New), 1), 0o600); err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
-	if err != nil {
-		return "", err
-	}
-	overlay = filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, text, 0o600)
+}
+
+// line prints a verdict, how many there are, and the time it took, alone and in all.
+func (m *museum) line(verdict, text string, since time.Time) {
+	fmt.Fprintf(m.out, "%-8s %3d/%d %6.1f s %6.0f s  %s\n", verdict, m.passed+m.failed, m.total,
+		time.Since(since).Seconds(), time.Since(m.began).Seconds(), text)
 }

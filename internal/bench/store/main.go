@@ -7,6 +7,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -32,11 +33,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	seconds := flags.Float64("seconds", 2, "seconds of each measurement")
 	repeats := flags.Int("repeats", 3, "interleaved repeats; medians are printed")
+	xes := flags.String("xes", "", "an XES log to replay end to end, as bpic2012.xes.gz; without it generated applications")
 	payload := flags.Int("payload", 900, "bytes of each event's data")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	b := &bench{d: time.Duration(*seconds * float64(time.Second)), repeats: *repeats, data: payloadOf(*payload)}
+	b := &bench{xes: *xes, d: time.Duration(*seconds * float64(time.Second)), repeats: *repeats, data: payloadOf(*payload)}
 	if err := b.all(context.Background(), stdout); err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -45,6 +47,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 }
 
 type bench struct {
+	xes     string
 	d       time.Duration
 	repeats int
 	data    []byte
@@ -101,7 +104,10 @@ func (b *bench) all(ctx context.Context, out io.Writer) error {
 	if err := b.appends(ctx, out); err != nil {
 		return err
 	}
-	return b.loads(ctx, out)
+	if err := b.loads(ctx, out); err != nil {
+		return err
+	}
+	return b.replays(ctx, out)
 }
 
 func (b *bench) version(ctx context.Context, out io.Writer) error {
@@ -149,18 +155,11 @@ func (b *bench) measure(ctx context.Context, n int, do func(worker, i int) error
 	took := time.Since(start)
 	after, err := b.wal(ctx)
 	if failed != nil || err != nil || len(all) == 0 {
-		return figure{}, fmt.Errorf("measuring: %w", cmpErr(failed, err))
+		return figure{}, fmt.Errorf("measuring: %w", cmp.Or(failed, err))
 	}
 	slices.Sort(all)
 	us := func(q float64) float64 { return float64(all[int(q*float64(len(all)-1))].Microseconds()) }
 	return figure{rate: float64(len(all)) / took.Seconds(), p50: us(.5), p99: us(.99), wal: float64(after-before) / float64(len(all))}, nil
-}
-
-func cmpErr(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 func (b *bench) wal(ctx context.Context) (n int64, err error) {
