@@ -359,7 +359,9 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestNewExecutorTellsEveryMistake(t *testing.T) {
-	type hidden struct{ balance int }
+	type hidden struct {
+		balance int //lint:ignore U1000 it is looked at by reflection
+	}
 	bad := aggregate.Type[hidden, Command, Event]{Category: "ac-count", Schema: schema.New[Event](),
 		Snapshots: aggregate.Snapshots{Every: 10, Version: -1}}
 	_, err := aggregate.NewExecutor(context.Background(), nil, bad, &aggregate.Options{Retries: -1})

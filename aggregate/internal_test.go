@@ -46,8 +46,10 @@ type (
 	dashed struct {
 		A int64 `json:"-"`
 	}
-	private struct{ a int64 }
-	deep    struct {
+	private struct {
+		a int64 //lint:ignore U1000 it is looked at by reflection
+	}
+	deep struct {
 		In []map[string]struct{ ch chan int }
 	}
 	wants     interface{ M() }

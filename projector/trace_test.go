@@ -39,7 +39,7 @@ func process(spans *tracetest.InMemoryExporter) (all tracetest.SpanStubs) {
 func attr(s tracetest.SpanStub, key attribute.Key) string {
 	for _, kv := range s.Attributes {
 		if kv.Key == key {
-			return kv.Value.Emit()
+			return kv.Value.String()
 		}
 	}
 	return ""

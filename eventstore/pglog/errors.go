@@ -57,7 +57,7 @@ func (l *Log) translate(op string, s eventstore.Stream, err error, ph phase) err
 	fatal := answered && (pg.Severity == "FATAL" || pg.Severity == "PANIC" || pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC")
 	switch {
 	case answered && (!fatal || ph != writing):
-		e.Kind, e.Hint = l.kindOf(pg.Code)
+		e.Hint, e.Kind = l.kindOf(pg.Code)
 	case ph == writing && !pgconn.SafeToRetry(err):
 		e.Kind, e.Hint = eventstore.ErrUnknown, "send the same batch again to learn the outcome"
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
@@ -69,28 +69,28 @@ func (l *Log) translate(op string, s eventstore.Stream, err error, ph phase) err
 }
 
 // kindOf maps the SQLSTATE of a statement that the server rolled back.
-func (l *Log) kindOf(code string) (kind error, hint string) {
+func (l *Log) kindOf(code string) (hint string, kind error) {
 	switch code {
 	case codeUndefinedTable, codeUndefinedColumn, codeNoSchema:
-		return eventstore.ErrNotMigrated, "run: wattle migrate up, for schema " + l.schema
+		return "run: wattle migrate up, for schema " + l.schema, eventstore.ErrNotMigrated
 	case codeReadOnly:
-		return eventstore.ErrReadOnly, "connect to the primary"
+		return "connect to the primary", eventstore.ErrReadOnly
 	case codeSerialization:
-		return eventstore.ErrIsolation, isolationHint
+		return isolationHint, eventstore.ErrIsolation
 	case codeNotNull:
-		return eventstore.ErrCorrupt, "the position sequence went back or was altered: stop appending and restore it above max(position)"
+		return "the position sequence went back or was altered: stop appending and restore it above max(position)", eventstore.ErrCorrupt
 	case codeDeadlock, codeLockTimeout, codeCanceled:
-		return eventstore.ErrOverloaded, "the statement was rolled back; try again"
+		return "the statement was rolled back; try again", eventstore.ErrOverloaded
 	case codeNoPrivilege:
-		return eventstore.ErrUnavailable, "grant the role the store's schema, tables and sequence"
+		return "grant the role the store's schema, tables and sequence", eventstore.ErrUnavailable
 	}
 	switch code[:2] {
 	case "53": // insufficient resources: connections, memory, disk
-		return eventstore.ErrOverloaded, "the statement was rolled back; try again later"
+		return "the statement was rolled back; try again later", eventstore.ErrOverloaded
 	case "22", "54": // data exception, program limit
-		return eventstore.ErrInvalid, "the statement was rolled back"
+		return "the statement was rolled back", eventstore.ErrInvalid
 	}
-	return eventstore.ErrUnavailable, "the statement was rolled back"
+	return "the statement was rolled back", eventstore.ErrUnavailable
 }
 
 const isolationHint = "use READ COMMITTED: reset default_transaction_isolation for the role or database"

@@ -176,7 +176,7 @@ func has(t *testing.T, s tracetest.SpanStub, want ...attribute.KeyValue) {
 			found = found || kv == w
 		}
 		if !found {
-			t.Errorf("span %q has no attribute %s=%s among %v", s.Name, w.Key, w.Value.Emit(), s.Attributes)
+			t.Errorf("span %q has no attribute %s=%s among %v", s.Name, w.Key, w.Value.String(), s.Attributes)
 		}
 	}
 }

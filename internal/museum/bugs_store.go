@@ -3,7 +3,7 @@
 
 package main
 
-var storeBugs = area{"store", "eventstore", []bug{
+var announceBugs = area{"announce", "eventstore", []bug{
 	{"announced before the commit", "eventstore/store.go",
 		"	done, err = s.log.Append(ctx, a)\n",
 		"	s.announce(ctx, Appended{Receipts: []Receipt{{Stream: first, Last: Mark{Seqno: a.Batches[0].Last()}}}})\n	done, err = s.log.Append(ctx, a)\n", "TestAnnounce"},
@@ -28,31 +28,34 @@ var storeBugs = area{"store", "eventstore", []bug{
 	{"event's own trace context overwritten", "eventstore/validate.go",
 		"if _, traced := e.Metadata[MetaTraceparent]; !traced {",
 		"if _, traced := e.Metadata[MetaTraceparent]; !traced || true {", "TestTrace"},
+}}
+
+var storeBugs = area{"store", "eventstore/memlog", []bug{
 	{"caller's events changed", "eventstore/validate.go",
 		"		b.Events = slices.Clone(b.Events)\n",
-		"", "TestStore"},
+		"", "TestLog/append/arguments"},
 	{"limits not checked", "eventstore/store.go",
 		"if err := s.limits.check(a); err != nil {",
-		"if err := a.CheckShape(); err != nil {", "TestStore"},
+		"if err := a.CheckShape(); err != nil {", "TestLog/input"},
 	{"limits of the options not taken", "eventstore/store.go",
 		"limits: o.Limits.orDefault()",
-		"limits: Limits{}.orDefault()", "TestStore"},
+		"limits: Limits{}.orDefault()", "TestLog/input"},
 	{"limits of the options above the contract's", "eventstore/limits.go",
 		"if n <= 0 || n > most {",
-		"if n <= 0 {", "TestStore"},
+		"if n <= 0 {", "TestLog/input"},
 	{"bytes of an append not added up", "eventstore/validate.go",
 		"if size += n; size > l.AppendBytes {",
-		"if size = n; size > l.AppendBytes {", "TestStore"},
+		"if size = n; size > l.AppendBytes {", "TestLog/input"},
 	{"zero epoch taken", "eventstore/validate.go",
 		"case b.Epoch == 0:",
-		"case false:", "TestStore"},
+		"case false:", "TestLog/input"},
 	{"metadata not checked for NUL", "eventstore/validate.go",
 		"!utf8.ValidString(v) || strings.ContainsRune(v, 0)",
-		"!utf8.ValidString(v)", "TestStore"},
+		"!utf8.ValidString(v)", "TestLog/input"},
 	{"feed goes on from the horizon", "eventstore/read.go",
 		"after = page.Through.Position",
-		"after = page.Horizon", "TestStore"},
+		"after = page.Horizon", "TestLog/feed"},
 	{"backward pages end early", "eventstore/read.go",
 		"End: from == first}",
-		"End: true}", "TestStore"},
+		"End: true}", "TestLog/read"},
 }}

@@ -34,7 +34,7 @@ type bug struct {
 	run      string // which tests of the area's package are to catch it, for go test -run
 }
 
-var areas = []area{contractBugs, storeBugs, schemaBugs, pglogStatementBugs, pglogFeedBugs, aggregateBugs,
+var areas = []area{contractBugs, storeBugs, announceBugs, schemaBugs, pglogStatementBugs, pglogFeedBugs, aggregateBugs,
 	aggregateUnknownBugs, projectorBugs, projectorStoreBugs, pgcheckpointBugs, natsannounceBugs, migrationBugs, loanBugs}
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
@@ -42,7 +42,7 @@ func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
 func run(ctx context.Context, args []string, out io.Writer) int {
 	flags := flag.NewFlagSet("museum", flag.ContinueOnError)
 	only := flags.String("bug", "", "only bugs with this in area or name")
-	list := flags.Bool("list", false, "list the bugs and run nothing")
+	list := flags.Bool("list", false, "list the bugs, and say which no longer apply; run nothing")
 	why := flags.Bool("why", false, "show what the tests said of each bug")
 	bare := flags.Bool("bare", false, "do not run the tests without the bugs first")
 	if err := flags.Parse(args); err != nil {
@@ -50,12 +50,7 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	}
 	chosen := choose(*only)
 	if *list {
-		for _, a := range chosen {
-			for _, b := range a.bugs {
-				fmt.Fprintf(out, "%-14s %-60s %s\n", a.name, b.name, b.file)
-			}
-		}
-		return 0
+		return catalogue(out, chosen)
 	}
 	m := &museum{out: out, why: *why, total: count(chosen), began: time.Now()}
 	for _, a := range chosen {
@@ -91,6 +86,20 @@ func count(areas []area) (n int) {
 		n += len(a.bugs)
 	}
 	return n
+}
+
+// catalogue lists bugs, and says of those that no longer apply what is the matter.
+func catalogue(out io.Writer, areas []area) (status int) {
+	for _, a := range areas {
+		for _, b := range a.bugs {
+			fmt.Fprintf(out, "%s: %s: %s\n", a.name, b.name, b.file)
+			if _, err := b.changed(); err != nil {
+				status = 1
+				fmt.Fprintf(out, "    BROKEN: %v\n", err)
+			}
+		}
+	}
+	return status
 }
 
 // museum is one run.

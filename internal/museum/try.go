@@ -61,24 +61,33 @@ func (b bug) try(ctx context.Context, pkg string) verdict {
 	return test(ctx, pkg, b.run, overlay, timeout)
 }
 
+// changed returns the file with the bug in it.
+func (b bug) changed() ([]byte, error) {
+	src, err := os.ReadFile(b.file)
+	if err != nil {
+		return nil, err
+	}
+	if n := bytes.Count(src, []byte(b.old)); n != 1 {
+		return nil, fmt.Errorf("%s holds %q %d times, want once", b.file, b.old, n)
+	}
+	return bytes.Replace(src, []byte(b.old), []byte(b.now), 1), nil
+}
+
 // plant writes the changed file and the overlay that puts it in place.
 func (b bug) plant(dir string) (overlay string, err error) {
+	src, err := b.changed()
+	if err != nil {
+		return "", err
+	}
 	path, err := filepath.Abs(b.file)
 	if err != nil {
 		return "", err
 	}
-	src, err := os.ReadFile(path)
-	if err != nil {
+	planted := filepath.Join(dir, filepath.Base(b.file))
+	if err := os.WriteFile(planted, src, 0o600); err != nil {
 		return "", err
 	}
-	if n := bytes.Count(src, []byte(b.old)); n != 1 {
-		return "", fmt.Errorf("%s holds %q %d times, want once", b.file, b.old, n)
-	}
-	changed := filepath.Join(dir, filepath.Base(b.file))
-	if err := os.WriteFile(changed, bytes.Replace(src, []byte(b.old), []byte(b.now), 1), 0o600); err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(map[string]map[string]string{"Replace": {path: changed}})
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {path: planted}})
 	if err != nil {
 		return "", err
 	}

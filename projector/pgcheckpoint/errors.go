@@ -45,7 +45,7 @@ func translate(op string, err error, ph phase) error {
 		if lostCode(pg.Code) {
 			return &lostError{err}
 		}
-		e.Kind, e.Hint = kindOf(pg.Code)
+		e.Hint, e.Kind = kindOf(pg.Code)
 	case ph == writing && !pgconn.SafeToRetry(err):
 		e.Kind, e.Hint = eventstore.ErrUnknown, "load the checkpoint to learn the outcome"
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
@@ -68,24 +68,24 @@ func fatal(e *pgconn.PgError) bool {
 func lostCode(code string) bool { return code == "40001" || code == "40P01" }
 
 // kindOf maps the SQLSTATE of a statement that was rolled back.
-func kindOf(code string) (kind error, hint string) {
+func kindOf(code string) (hint string, kind error) {
 	switch code {
 	case "42P01", "42703", "3F000": // undefined table, column, schema
-		return eventstore.ErrNotMigrated, "apply the migrations to the database of the read model, and name its schema in Options"
+		return "apply the migrations to the database of the read model, and name its schema in Options", eventstore.ErrNotMigrated
 	case "25006":
-		return eventstore.ErrReadOnly, "connect to the primary"
+		return "connect to the primary", eventstore.ErrReadOnly
 	case "42501":
-		return eventstore.ErrUnavailable, "grant the role SELECT, INSERT and UPDATE on table checkpoints"
+		return "grant the role SELECT, INSERT and UPDATE on table checkpoints", eventstore.ErrUnavailable
 	case "55P03", "57014": // lock not available, cancelled: another instance's transaction stands before ours
-		return eventstore.ErrOverloaded, "another transaction holds the checkpoint"
+		return "another transaction holds the checkpoint", eventstore.ErrOverloaded
 	}
 	switch code[:2] {
 	case "53": // insufficient resources
-		return eventstore.ErrOverloaded, "try again later"
+		return "try again later", eventstore.ErrOverloaded
 	case "22", "54": // data exception, program limit
-		return eventstore.ErrInvalid, ""
+		return "", eventstore.ErrInvalid
 	}
-	return eventstore.ErrUnavailable, ""
+	return "", eventstore.ErrUnavailable
 }
 
 // ofHandler sorts an error of the handler's function. A lost connection is an
@@ -107,7 +107,7 @@ func ofHandler(ctx context.Context, conn *pgx.Conn, err error, long bool) error 
 	case conn.IsClosed(), answered && fatal(pg):
 		return &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: "project", Err: cause, Hint: "the connection was lost; nothing was committed"}
 	case answered && (pg.Code == "25006" || pg.Code[:2] == "53"):
-		kind, hint := kindOf(pg.Code)
+		hint, kind := kindOf(pg.Code)
 		return &eventstore.Error{Kind: kind, Op: "project", Err: cause, Hint: hint}
 	}
 	return err
