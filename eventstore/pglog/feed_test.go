@@ -24,6 +24,7 @@ import (
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/logtest"
 	"github.com/wattle-es/wattle/eventstore/pglog"
+	"github.com/wattle-es/wattle/migrations"
 	"github.com/wattle-es/wattle/migrations/pgtest"
 )
 
@@ -516,6 +517,20 @@ func TestPgBouncer(t *testing.T) {
 				return &store{l, pl, schema}
 			}
 			logtest.Probe(t, h, logtest.ProbeOptions{})
+
+			mine := pool(t, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", port, pool0.Config().ConnConfig.Database), func(c *pgxpool.Config) {
+				c.ConnConfig.DefaultQueryExecMode = m
+			})
+			name := pgtest.SchemaName(t)
+			t.Cleanup(func() { pool0.Exec(context.Background(), "drop schema "+name+" cascade") })
+			for range 2 {
+				if err := migrations.Up(t.Context(), mine, name); err != nil {
+					t.Errorf("migrating through the pooler: %v", err)
+				}
+			}
+			_, s := open(t, mine, name)
+			create(t, s, "account")
+			must(t, s, one(batch("account-a", 1)))
 		})
 	}
 }

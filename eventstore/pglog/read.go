@@ -47,18 +47,22 @@ func noRowsIsStale(err error) error {
 // ReadFrom returns the entries of a stream after a seqno.
 func (l *Log) ReadFrom(ctx context.Context, s eventstore.Stream, after eventstore.Seqno, limit int) (p eventstore.Page, err error) {
 	err = l.read(ctx, "read", s, func(id int32) error {
-		var h eventstore.Head
-		p, h, err = l.page(ctx, of(l.sql.page, id), s, id, s.Key(), int64(after), limit)
-		if err != nil {
-			return err
-		}
-		if after < h.Trimmed {
-			return eventstore.TrimmedError("read", s, after+1, h)
-		}
-		p.End = after+eventstore.Seqno(len(p.Entries)) >= h.Last.Seqno
-		return nil
+		p, err = l.readFrom(ctx, s, id, after, limit)
+		return err
 	})
 	return p, err
+}
+
+func (l *Log) readFrom(ctx context.Context, s eventstore.Stream, id int32, after eventstore.Seqno, limit int) (eventstore.Page, error) {
+	p, h, err := l.page(ctx, of(l.sql.page, id), s, id, s.Key(), int64(after), limit)
+	if err != nil {
+		return p, err
+	}
+	if after < h.Trimmed {
+		return p, eventstore.TrimmedError("read", s, after+1, h)
+	}
+	p.End = after+eventstore.Seqno(len(p.Entries)) >= h.Last.Seqno
+	return p, nil
 }
 
 // ReadBackward returns the entries of a stream below a seqno, newest first.
@@ -142,12 +146,12 @@ func (l *Log) load(ctx context.Context, s eventstore.Stream, id int32, fingerpri
 	if err := end(); err != nil {
 		return out, err
 	}
-	return l.finishLoad(ctx, s, out, limit)
+	return l.finishLoad(ctx, s, id, out, limit)
 }
 
 // finishLoad checks that the tail begins where the snapshot (or nothing) ends. SQL
 // cannot see a bad checksum: then the tail is read again from the first entry.
-func (l *Log) finishLoad(ctx context.Context, s eventstore.Stream, out eventstore.Loaded, limit int) (eventstore.Loaded, error) {
+func (l *Log) finishLoad(ctx context.Context, s eventstore.Stream, id int32, out eventstore.Loaded, limit int) (eventstore.Loaded, error) {
 	after := eventstore.Seqno(0)
 	if out.Snapshot != nil {
 		after = out.Snapshot.At.Seqno
@@ -156,7 +160,7 @@ func (l *Log) finishLoad(ctx context.Context, s eventstore.Stream, out eventstor
 		return out, eventstore.TrimmedError("load", s, after+1, out.Head)
 	}
 	if len(out.Entries) > 0 && out.Entries[0].Seqno != after+1 {
-		p, err := l.ReadFrom(ctx, s, after, limit)
+		p, err := l.readFrom(ctx, s, id, after, limit)
 		if err != nil {
 			return out, err
 		}
