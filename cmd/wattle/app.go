@@ -123,6 +123,7 @@ func (a *app) root() *cobra.Command {
 // help and succeed.
 func group(c *cobra.Command) {
 	c.Args = cobra.ArbitraryArgs
+	c.SuggestionsMinimumDistance = 2
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return c.Help()
@@ -187,7 +188,7 @@ func (a *app) opened(ctx context.Context, o open.Options, f func(*open.Store) er
 
 // logger writes warnings to stderr.
 func (a *app) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(a.console, &slog.HandlerOptions{Level: slog.LevelWarn,
+	return slog.New(slog.NewTextHandler(warnings{a.console}, &slog.HandlerOptions{Level: slog.LevelWarn,
 		ReplaceAttr: func(groups []string, at slog.Attr) slog.Attr {
 			if len(groups) == 0 && slices.Contains([]string{slog.TimeKey, slog.LevelKey}, at.Key) {
 				return slog.Attr{}

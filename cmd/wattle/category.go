@@ -107,7 +107,7 @@ back but a backup. It asks on the terminal for the name. Without a terminal it r
 				return err
 			}
 			return a.opened(c.Context(), open.Options{}, func(s *open.Store) error {
-				what := fmt.Sprintf("This DESTROYS category %s and all its streams.", name)
+				what := fmt.Sprintf("This DESTROYS category %s and all its streams", name)
 				if err := a.confirm(yes, what, string(name)); err != nil {
 					return err
 				}

@@ -82,7 +82,7 @@ func (a *app) confirm(yes bool, what, word string) error {
 	if !a.terminal(a.stdin) || !a.console.live {
 		return &refusal{"a yes to: " + what, "no terminal to ask on", "give --yes to do it without a question"}
 	}
-	fmt.Fprintf(a.console, "%s\nType %s to go on: ", what, word)
+	fmt.Fprintf(a.console, "%s.\nType %s to go on: ", what, word)
 	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
 	if answer = strings.TrimSpace(answer); answer == word {
 		return nil
@@ -91,4 +91,14 @@ func (a *app) confirm(yes bool, what, word string) error {
 		fmt.Fprintln(a.console)
 	}
 	return &refusal{word, fmt.Sprintf("%q", answer), "nothing was done"}
+}
+
+// warnings puts our name before what the logger writes, a line at a time.
+type warnings struct{ console *console }
+
+func (w warnings) Write(b []byte) (int, error) {
+	if _, err := w.console.Write(append([]byte("wattle: warning: "), b...)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
 }

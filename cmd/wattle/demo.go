@@ -133,12 +133,16 @@ func (a *app) demo(ctx context.Context, d demo) error {
 
 // explained says what to do about errors that mean more here than elsewhere.
 func explained(err error) error {
+	hints := map[error]string{
+		eventstore.ErrDiverged: "the read model is of another history of the store; give --rebuild to make it anew",
+		eventstore.ErrFenced:   "another demo projects on this store; what was imported stays, run this one again when the other has ended",
+	}
 	e, ok := errors.AsType[*eventstore.Error](err)
-	if !ok || e.Kind != eventstore.ErrDiverged {
+	if !ok || hints[e.Kind] == "" {
 		return err
 	}
 	c := *e
-	c.Hint = "the read model is of another history of the store; give --rebuild to make it anew"
+	c.Hint = hints[e.Kind]
 	return &c
 }
 

@@ -123,8 +123,8 @@ func down(err error) bool {
 	return len(class) == 5 && (class[:2] == "08" || class[:2] == "53" || class[:2] == "57")
 }
 
-// message is the one line that an error becomes on stderr.
+// message is the one line that an error becomes on stderr, with our name once.
 func message(err error) string {
 	s := strings.Join(strings.Fields(err.Error()), " ")
-	return "wattle: " + strings.TrimPrefix(s, "wattle: ")
+	return "wattle: " + strings.ReplaceAll(strings.TrimPrefix(s, "wattle: "), ": wattle: ", ": ")
 }

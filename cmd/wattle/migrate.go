@@ -109,7 +109,7 @@ given.`,
 				return err
 			}
 			if t.Schema() != "" {
-				what := fmt.Sprintf("This DESTROYS EVERY LOG of the store %s.", t)
+				what := fmt.Sprintf("This DESTROYS EVERY LOG of the store %s", t)
 				if err := a.confirm(yes, what, t.Schema()); err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,8 +27,10 @@ type tailing struct {
 // fromEnd is the --from that leaves out all that is there.
 const fromEnd = "end"
 
-// maxTailPause bounds the pauses between attempts while the store is down.
-const maxTailPause = 2 * time.Second
+const (
+	firstSoon    = 5 * time.Millisecond // the first short pause
+	maxTailPause = 2 * time.Second      // bounds the pauses while the store is down
+)
 
 func (a *app) tailCommand() *cobra.Command {
 	var t tailing
@@ -79,14 +82,17 @@ type tailer struct {
 	store  *open.Store
 	filter eventstore.Filter
 	after  eventstore.Position
+	hinted atomic.Uint64 // highest position that was announced
 	wake   chan struct{}
+	down   bool          // the last look failed
+	soon   time.Duration // the next short pause
 	out    *bufio.Writer
 	print  *entryPrinter
 }
 
 func (a *app) tail(ctx context.Context, s *open.Store, category eventstore.Category, t tailing) error {
 	out := bufio.NewWriter(a.stdout)
-	w := &tailer{app: a, store: s, wake: make(chan struct{}, 1), out: out,
+	w := &tailer{app: a, store: s, wake: make(chan struct{}, 1), soon: firstSoon, out: out,
 		filter: eventstore.Filter{Categories: []eventstore.Category{category}, Types: t.types, AcceptTrimmed: t.from == "" || t.from == fromEnd},
 		print:  &entryPrinter{w: out, json: a.output == outputJSON, feed: true}}
 	if err := w.begin(ctx, t.from); err != nil {
@@ -95,7 +101,7 @@ func (a *app) tail(ctx context.Context, s *open.Store, category eventstore.Categ
 	if !t.follow {
 		return w.catchUp(ctx)
 	}
-	stop, err := s.Subscribe(ctx, w.filter.Categories, func(eventstore.Announcement) { w.nudge() })
+	stop, err := s.Subscribe(ctx, w.filter.Categories, w.hear)
 	if err != nil {
 		return err
 	}
@@ -144,32 +150,45 @@ func (w *tailer) catchUp(ctx context.Context) error {
 
 // follow prints what comes, over outages, until ctx ends.
 func (w *tailer) follow(ctx context.Context, poll time.Duration) error {
-	pause, down := poll, false
 	for {
 		err := w.catchUp(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case err == nil:
-			pause, down = poll, false
-		case codeOf(err) != exitUnavailable:
+		case err != nil && codeOf(err) != exitUnavailable:
 			return err
-		default:
-			if !down {
-				w.app.console.say(message(err) + "; going on when it is back")
-			}
-			pause, down = min(max(2*pause, poll), max(maxTailPause, poll)), true
+		case err != nil && !w.down:
+			w.app.console.say(message(err) + "; going on when it is back")
 		}
-		if err := w.wait(ctx, pause, down); err != nil {
+		w.down = err != nil
+		if err := w.wait(ctx, w.pause(poll)); err != nil {
 			return err
 		}
 	}
 }
 
+// pause is how long to wait before the next look: as long as was asked for, but
+// less, and longer each time, while the store is down or while something that was
+// announced is not below the horizon yet.
+func (w *tailer) pause(poll time.Duration) time.Duration {
+	early := w.hinted.Load() > uint64(w.after)
+	if !w.down && !early {
+		w.soon = firstSoon
+		return poll
+	}
+	most := poll
+	if w.down {
+		most = max(poll, maxTailPause)
+	}
+	pause := min(w.soon, most)
+	w.soon = 2 * pause
+	return pause
+}
+
 // wait pauses; a hint ends the pause unless the store is down.
-func (w *tailer) wait(ctx context.Context, d time.Duration, down bool) error {
+func (w *tailer) wait(ctx context.Context, d time.Duration) error {
 	wake := w.wake
-	if down {
+	if w.down {
 		wake = nil
 	}
 	timer := time.NewTimer(d)
@@ -183,7 +202,14 @@ func (w *tailer) wait(ctx context.Context, d time.Duration, down bool) error {
 	return nil
 }
 
-func (w *tailer) nudge() {
+// hear takes a hint.
+func (w *tailer) hear(a eventstore.Announcement) {
+	for {
+		last := w.hinted.Load()
+		if uint64(a.Position) <= last || w.hinted.CompareAndSwap(last, uint64(a.Position)) {
+			break
+		}
+	}
 	select {
 	case w.wake <- struct{}{}:
 	default:

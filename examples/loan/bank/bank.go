@@ -52,17 +52,23 @@ type Service struct {
 	projector *projector.Projector
 }
 
-// New returns a service, and sees to it that its category exists.
-func New(ctx context.Context, store *eventstore.Store, view View) (*Service, error) {
-	events := Events()
-	applications := aggregate.Type[loan.State, loan.Command, loan.Event]{
+// Applications is the aggregate: the Decider of package loan, bound to its category
+// and its events.
+func Applications() aggregate.Type[loan.State, loan.Command, loan.Event] {
+	return aggregate.Type[loan.State, loan.Command, loan.Event]{
 		Category: Category,
-		Schema:   events,
+		Schema:   Events(),
 		Decider:  aggregate.Decider[loan.State, loan.Command, loan.Event]{Initial: loan.Initial, Decide: loan.Decide, Evolve: loan.Evolve},
 		// The command IDs of an import are made of names and so carry no time: all of
 		// a case must be remembered for a second import to change nothing.
 		Snapshots: aggregate.Snapshots{RememberedIDs: loan.MaxEventsPerCase},
 	}
+}
+
+// New returns a service, and sees to it that its category exists.
+func New(ctx context.Context, store *eventstore.Store, view View) (*Service, error) {
+	applications := Applications()
+	events := applications.Schema
 	exec, err := aggregate.NewExecutor(ctx, store, applications, nil)
 	if err != nil {
 		return nil, err

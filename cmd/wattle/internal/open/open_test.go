@@ -1,0 +1,94 @@
+// Store URLs, and announcements within the process.
+
+package open
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/wattle-es/wattle/eventstore"
+)
+
+func TestParse(t *testing.T) {
+	for _, d := range []struct{ address, name, schema string }{
+		{"mem:", "mem:", ""},
+		{"postgres://h/d", "postgres://h/d?schema=wattle", "wattle"},
+		{"postgresql://u:secret@h:6432/d?schema=a+b&sslmode=disable", "postgresql://u@h:6432/d?schema=a+b", "a b"},
+		{"postgres://u@h1:1,h2:2/d?schema=x", "postgres://u@h1:1,h2:2/d?schema=x", "x"},
+		{"postgres:///d?host=/tmp", "postgres:///d?schema=wattle", "wattle"},
+	} {
+		got, err := Parse(d.address)
+		if err != nil {
+			t.Errorf("%s: %v", d.address, err)
+			continue
+		}
+		if got.String() != d.name || got.Schema() != d.schema {
+			t.Errorf("%s: wanted %s, found %s of schema %q", d.address, d.name, got, got.Schema())
+		}
+	}
+}
+
+// What is pgx's reaches pgx; schema and password are handled here.
+func TestParametersOfPgx(t *testing.T) {
+	got, err := Parse("postgres://u:p%40ss@h/d?schema=s&default_query_exec_mode=exec&pool_max_conns=7&connect_timeout=3&application_name=x&search_path=y")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := got.config
+	_, schema := c.ConnConfig.RuntimeParams["schema"]
+	if c.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeExec || c.MaxConns != 7 || !got.sized || c.ConnConfig.ConnectTimeout != 3*time.Second ||
+		c.ConnConfig.Password != "p@ss" || schema || c.ConnConfig.RuntimeParams["application_name"] != "x" || c.ConnConfig.RuntimeParams["search_path"] != "y" {
+		t.Errorf("found %+v", c.ConnConfig)
+	}
+	got, err = Parse("postgres://u:a@h/d?password=b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := got.config.ConnConfig; c.Password != "b" || c.ConnectTimeout != connectTimeout || strings.Contains(c.ConnString(), "a@") || c.RuntimeParams["application_name"] != "wattle" {
+		t.Errorf("found %+v", c)
+	}
+}
+
+func TestPoolSize(t *testing.T) {
+	for address, want := range map[string]int32{"postgres://h/d": 20, "postgres://h/d?pool_max_conns=3": 3} {
+		target, err := Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool, err := target.pool(t.Context(), 16)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := pool.Config().MaxConns; got != want {
+			t.Errorf("%s: wanted %d connections, found %d", address, want, got)
+		}
+		pool.Close()
+	}
+}
+
+func TestLocal(t *testing.T) {
+	ctx, l := context.Background(), &local{}
+	var all, some []eventstore.Stream
+	stop, err := l.Subscribe(ctx, nil, func(a eventstore.Announcement) { all = append(all, a.Stream) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Subscribe(ctx, []eventstore.Category{"a"}, func(a eventstore.Announcement) { some = append(some, a.Stream) }); err != nil {
+		t.Fatal(err)
+	}
+	hints := []eventstore.Announcement{{Category: "a", Stream: "a-1"}, {Category: "b", Stream: "b-1"}}
+	for range 2 {
+		if err := l.Announce(ctx, hints); err != nil {
+			t.Fatal(err)
+		}
+		stop()
+	}
+	if !slices.Equal(all, []eventstore.Stream{"a-1", "b-1"}) || !slices.Equal(some, []eventstore.Stream{"a-1", "a-1"}) {
+		t.Errorf("found %v and %v", all, some)
+	}
+}
