@@ -29,7 +29,40 @@ func (l *Log) Append(ctx context.Context, a eventstore.Append) (eventstore.Appen
 		return eventstore.Appended{}, err
 	}
 	defer leave()
-	var done eventstore.Appended
+	if l.groupable(a) {
+		return l.appendInLane(ctx, a)
+	}
+	return l.appendAlone(ctx, a)
+}
+
+// appendInLane sends an append at once if a lane is free, else as one of a group.
+func (l *Log) appendInLane(ctx context.Context, a eventstore.Append) (eventstore.Appended, error) {
+	b := &a.Batches[0]
+	id, err := l.number(ctx, l.pool, "append", b.Stream.Category(), b.Stream)
+	if err != nil {
+		return eventstore.Appended{}, err
+	}
+	m := newMember(b, id)
+	free, err := l.lanes.enter(m)
+	if err != nil {
+		return eventstore.Appended{}, err
+	}
+	if free {
+		defer l.leaveLane()
+		return l.appendAlone(ctx, a)
+	}
+	position, done, err := l.await(ctx, m)
+	switch {
+	case !done:
+		return l.appendAlone(ctx, a)
+	case err != nil:
+		return eventstore.Appended{}, err
+	}
+	return l.written(a, position), nil
+}
+
+// appendAlone sends an append in a statement of its own, again after a lost race.
+func (l *Log) appendAlone(ctx context.Context, a eventstore.Append) (done eventstore.Appended, err error) {
 	first := a.Batches[0].Stream
 	for range maxAttempts {
 		err = l.on(ctx, "append", first, func(q querier) error {
@@ -61,11 +94,16 @@ func (l *Log) appendOn(ctx context.Context, q querier, a eventstore.Append, one,
 	if position == 0 {
 		return l.judge(ctx, q, a, ids)
 	}
+	return l.written(a, position), nil
+}
+
+// written is the answer to an append that has just been written.
+func (l *Log) written(a eventstore.Append, position eventstore.Position) eventstore.Appended {
 	done := eventstore.Appended{Token: eventstore.Token{Incarnation: l.incarnation, Position: position}}
 	for i := range a.Batches {
 		done.Receipts = append(done.Receipts, a.Batches[i].Written())
 	}
-	return done, nil
+	return done
 }
 
 // raced wraps an error so that Append sends again, as one of ours: translate must

@@ -27,6 +27,8 @@ const (
 	codeNotNull         = "23502" // a position at or below its published bound
 	codeCheck           = "23514" // no partition: the category is gone
 	codeReadOnly        = "25006"
+	codeFailedTx        = "25P02" // a statement before this one has failed
+	codeIdleInTx        = "25P03" // idle_in_transaction_session_timeout
 	codeSerialization   = "40001"
 	codeDeadlock        = "40P01"
 	codeUndefinedTable  = "42P01"
@@ -44,6 +46,15 @@ func pgCode(err error) string {
 	return ""
 }
 
+// fatal says if an error ended the session: it may have come after the commit.
+func fatal(pg *pgconn.PgError) bool {
+	s := pg.SeverityUnlocalized
+	if s == "" {
+		s = pg.Severity
+	}
+	return s == "FATAL" || s == "PANIC"
+}
+
 // translate makes the one error that leaves the package. Errors of ours pass.
 func (l *Log) translate(op string, s eventstore.Stream, err error, ph phase) error {
 	if err == nil {
@@ -54,9 +65,8 @@ func (l *Log) translate(op string, s eventstore.Stream, err error, ph phase) err
 	}
 	e := &eventstore.Error{Op: op, Stream: s, Err: err}
 	pg, answered := errors.AsType[*pgconn.PgError](err)
-	fatal := answered && (pg.Severity == "FATAL" || pg.Severity == "PANIC" || pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC")
 	switch {
-	case answered && (!fatal || ph != writing):
+	case answered && (ph != writing || !fatal(pg)):
 		e.Hint, e.Kind = l.kindOf(pg.Code)
 	case ph == writing && !pgconn.SafeToRetry(err):
 		e.Kind, e.Hint = eventstore.ErrUnknown, "send the same batch again to learn the outcome"
@@ -75,10 +85,14 @@ func (l *Log) kindOf(code string) (hint string, kind error) {
 		return "run: wattle migrate up, for schema " + l.schema, eventstore.ErrNotMigrated
 	case codeReadOnly:
 		return "connect to the primary", eventstore.ErrReadOnly
+	case codeFailedTx:
+		return "it had failed before: return errors, or use savepoints", eventstore.ErrInvalid
 	case codeSerialization:
 		return isolationHint, eventstore.ErrIsolation
 	case codeNotNull:
 		return "the position sequence went back or was altered: stop appending and restore it above max(position)", eventstore.ErrCorrupt
+	case codeIdleInTx:
+		return "the session idled in its transaction for too long; nothing was written", eventstore.ErrOverloaded
 	case codeDeadlock, codeLockTimeout, codeCanceled:
 		return "the statement was rolled back; try again", eventstore.ErrOverloaded
 	case codeNoPrivilege:

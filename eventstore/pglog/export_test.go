@@ -1,4 +1,4 @@
-// Hooks for the tests: an append inside a transaction that is held open.
+// Hooks for the tests: texts of statements, an append that is handed to no store.
 
 package pglog
 
@@ -10,10 +10,9 @@ import (
 	"github.com/wattle-es/wattle/eventstore"
 )
 
-// AppendIn appends inside tx, taking the feed's lock once per transaction.
+// AppendIn is AppendTx without a store around it.
 func (l *Log) AppendIn(ctx context.Context, tx pgx.Tx, a eventstore.Append) (eventstore.Appended, error) {
-	done, err := l.appendOn(ctx, tx, a, l.sql.appendOneInTx, l.sql.appendAllInTx)
-	return done, l.translate("append", a.Batches[0].Stream, err, reading)
+	return l.appendInTx(ctx, tx, a)
 }
 
 // FeedStatements are the texts of the feed's three statements.
@@ -26,3 +25,13 @@ func (l *Log) AppendStatement(ctx context.Context, b *eventstore.Batch) (string,
 	id, err := l.number(ctx, l.pool, "append", b.Stream.Category(), b.Stream)
 	return l.sql.appendOne, oneArgs(b, id), err
 }
+
+// Queued is how many appends wait for a lane.
+func (l *Log) Queued() int {
+	l.lanes.mu.Lock()
+	defer l.lanes.mu.Unlock()
+	return len(l.lanes.queue)
+}
+
+// ReclaimStatement is the text of a step of Reclaim in a category's table.
+func (l *Log) ReclaimStatement(id int32) string { return of(l.sql.reclaim, id) }

@@ -133,7 +133,9 @@ func eventually(t testing.TB, what string, ok func() bool) {
 // wire counts what a client sends and can swallow what it should receive.
 type wire struct {
 	statements, syncs atomic.Int64
-	mute              atomic.Bool
+	mute              atomic.Bool // swallow every answer
+	muteNext          atomic.Bool // swallow the answers on the connection of the next statement
+	deaf              atomic.Bool // send nothing on
 }
 
 func (w *wire) config(c *pgxpool.Config) {
@@ -157,6 +159,7 @@ type wiredConn struct {
 	mu      sync.Mutex
 	rest    []byte
 	startup bool
+	muted   atomic.Bool
 }
 
 func (c *wiredConn) Write(b []byte) (int, error) {
@@ -165,6 +168,9 @@ func (c *wiredConn) Write(b []byte) (int, error) {
 	for c.step() {
 	}
 	c.mu.Unlock()
+	if c.wire.deaf.Load() {
+		return len(b), nil
+	}
 	return c.Conn.Write(b)
 }
 
@@ -186,6 +192,9 @@ func (c *wiredConn) step() bool {
 		switch c.rest[0] {
 		case 'E':
 			c.wire.statements.Add(1)
+			if c.wire.muteNext.CompareAndSwap(true, false) {
+				c.muted.Store(true)
+			}
 		case 'S':
 			c.wire.syncs.Add(1)
 		case 'Q':
@@ -201,7 +210,7 @@ func (c *wiredConn) step() bool {
 func (c *wiredConn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
-		if err != nil || !c.wire.mute.Load() {
+		if err != nil || !c.wire.mute.Load() && !c.muted.Load() {
 			return n, err
 		}
 	}
@@ -210,4 +219,62 @@ func (c *wiredConn) Read(b []byte) (int, error) {
 // rollback ends a transaction of a test.
 func rollback(t testing.TB, tx pgx.Tx) {
 	t.Cleanup(func() { tx.Rollback(context.Background()) })
+}
+
+// counted is a store beside a table of the caller's: how often an effect happened.
+type counted struct {
+	pool   *pgxpool.Pool
+	schema string
+	log    *pglog.Log
+	store  *eventstore.Store
+}
+
+func freshCounted(t testing.TB) counted {
+	t.Helper()
+	p, schema, l, s := fresh(t)
+	exec1(t, p, "create table "+schema+".effects (name text primary key, n int not null)")
+	return counted{p, schema, l, s}
+}
+
+// effect notes in tx that name happened once more.
+func (c counted) effect(ctx context.Context, tx pgx.Tx, name string) error {
+	_, err := tx.Exec(ctx, "insert into "+c.schema+".effects as e values ($1, 1) on conflict (name) do update set n = e.n + 1", name)
+	return err
+}
+
+func (c counted) effects(t testing.TB, name string) (n int) {
+	t.Helper()
+	err := c.pool.QueryRow(t.Context(), "select coalesce((select n from "+c.schema+".effects where name = $1), 0)", name).Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (c counted) head(t testing.TB, s eventstore.Stream) eventstore.Seqno {
+	t.Helper()
+	h, err := c.store.Head(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h.Last.Seqno
+}
+
+// want checks that an effect and the entries of a stream are there n times each.
+func (c counted) want(t testing.TB, what, effect string, s eventstore.Stream, n int, seqno eventstore.Seqno) {
+	t.Helper()
+	if got, at := c.effects(t, effect), c.head(t, s); got != n || at != seqno {
+		t.Errorf("%s: the effect happened %d times, want %d; head at %d, want %d", what, got, n, at, seqno)
+	}
+}
+
+// begin begins a transaction that ends with the test at the latest.
+func begin(t testing.TB, p *pgxpool.Pool) pgx.Tx {
+	t.Helper()
+	tx, err := p.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rollback(t, tx)
+	return tx
 }

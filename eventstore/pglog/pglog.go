@@ -63,6 +63,10 @@ type Options struct {
 	// without limit before PostgreSQL 17's transaction_timeout). Needs the same role
 	// or pg_signal_backend. 0: eventstore.DefaultLeaseTTL; negative: never.
 	HolderTTL time.Duration
+	// Lanes is how many statements of appends are in flight; what comes meanwhile goes
+	// together as the next one. 0: DefaultLanes; negative: no group commit. It is never
+	// more than the connections of the pool.
+	Lanes int
 	// Logger is told of sessions ended. Nil: nobody.
 	Logger *slog.Logger
 }
@@ -79,6 +83,8 @@ type Log struct {
 	categories  categoryCache
 	watch       watchdog
 	pace        pace
+	lanes       lanes
+	reclaimer   reclaimer
 
 	mu     sync.RWMutex // held for reading through every call
 	closed bool
@@ -107,7 +113,11 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Log, error) {
 	if l.logger == nil {
 		l.logger = slog.New(slog.DiscardHandler)
 	}
-	l.sql = newStatements(l.schema)
+	l.sql = newStatements(l.schema, l.holderTTL)
+	if l.lanes.most = o.Lanes; o.Lanes == 0 {
+		l.lanes.most = DefaultLanes
+	}
+	l.lanes.most = min(l.lanes.most, int(pool.Config().MaxConns))
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}

@@ -5,13 +5,14 @@ package pglog
 import (
 	"strconv"
 	"strings"
+	"time"
 )
 
 // statements are the texts of one schema. Those that name a category's own table
 // hold {n} for its number and go through of.
 type statements struct {
 	version, sequence                                                        string
-	appendOne, appendAll, appendOneInTx, appendAllInTx                       string
+	appendOne, appendAll, appendGroup, appendOneInTx, appendAllInTx          string
 	around, head, page, backward, fence                                      string
 	horizonLow, horizonHeld, feed, feedAll, branch, holders, endHolder       string
 	loadHead, loadTail, saveSnapshot                                         string
@@ -20,6 +21,8 @@ type statements struct {
 	lockCategory, lockStream, categoryHolds, setTrimmed                      string
 	setHold, releaseHold, holds, ensureStream, streamOrdinal, acquire, renew string
 	release                                                                  string
+	begin, appendOneOrFail, appendAllOrFail                                  string
+	reclaimable, reclaim, orphans, reclaimSnapshots                          string
 }
 
 // of fills in the number of a category's table.
@@ -55,10 +58,12 @@ const lowerBound = `k as materialized (select c, v, pg_advisory_xact_lock_shared
 // lowerBoundOnce is lowerBound for many appends in one transaction: the first
 // one's key is the lowest and covers all, so that the lock table does not fill up.
 // The key is remembered in a setting of the transaction, not in the client: a
-// ROLLBACK TO a savepoint takes back lock and setting together.
+// ROLLBACK TO a savepoint takes back lock and setting together. {bound} limits how
+// long the transaction may idle with the lock held.
 const lowerBoundOnce = `k as materialized (select c, case when mine then held else v end as v,
   case when mine then null else pg_advisory_xact_lock_shared({seq}::oid::int4, ((v<<32)>>32)::int4)::text end as locked,
-  case when mine then null else set_config('wattle.lower_bound', {seq}::oid::text || ':' || pg_current_xact_id()::text || ':' || v, true) end as kept
+  case when mine then null else set_config('wattle.lower_bound', {seq}::oid::text || ':' || pg_current_xact_id()::text || ':' || v, true) end as kept,
+  case when mine then null else {bound} end as bounded
   from (select c, pg_sequence_last_value({seq}) + 0*c as v,
     split_part(current_setting('wattle.lower_bound', true), ':', 1) = {seq}::oid::text
       and split_part(current_setting('wattle.lower_bound', true), ':', 2) = pg_current_xact_id()::text as mine,
@@ -133,6 +138,32 @@ i as (insert into {s}.entries (position, stream, seqno, epoch, time, category, v
       with ordinality e(item, id, version, type, content_type, metadata, data, ev) on e.item = r.ord order by e.ev) x
   returning position)
 select (select ok from g), (select max(position) from i where (select created from z) = 1)`
+
+// appendGroup writes batches of different streams, each by its own predicate. A
+// stream that somebody else has locked is skipped, so nobody waits for a
+// neighbour's. A row for each stream that passed: its number and its positions.
+const appendGroup = `with ` + gate + `,
+r as materialized (select * from unnest($1::int[], $2::text[], $3::smallint[], $4::bigint[], $5::uuid[], $6::bool[], $7::bigint[], $8::uuid[],
+    $9::bigint[], $10::uuid[]) with ordinality t(category, key, slot, epoch, holder, claim, after, after_id, n, last_id, ord)),
+l as materialized (select s.ordinal, s.epoch, s.holder, s.last_seqno, s.last_id, r.ord
+  from r join {s}.streams s on s.category = r.category and s.key = r.key
+  where (select ok from g) order by s.category, s.key for no key update of s skip locked),
+u as (update {s}.streams s set epoch = r.epoch, holder = r.holder, last_seqno = r.after + r.n, last_id = r.last_id,
+    last_time = greatest(date_trunc('microseconds', clock_timestamp()), s.last_time)
+  from l join r on r.ord = l.ord where s.ordinal = l.ordinal
+    and case when r.claim then l.epoch < r.epoch else l.epoch = r.epoch and l.holder = r.holder end
+    and l.last_seqno = r.after and (l.last_id = r.after_id or r.after > 0 and r.after_id = {zero})
+  returning s.ordinal, r.ord, s.last_time),
+w as materialized (select ordinal, ord, last_time from u),
+{lowerBound},
+i as (insert into {s}.entries (position, stream, seqno, epoch, time, category, version, id, batch, slot, type, content_type, metadata, data)
+  select {draw}, ordinal, after + nth, epoch, last_time, category, version, id, batch, slot, type, content_type, metadata, data
+  from (select k.v, w.ordinal, w.last_time, r.after, r.epoch, r.category, r.slot, e.*, row_number() over (partition by e.item order by e.ev) as nth
+    from k cross join w join r on r.ord = w.ord
+    join unnest($11::bigint[], $12::uuid[], $13::uuid[], $14::int[], $15::text[], $16::text[], $17::text[], $18::bytea[])
+      with ordinality e(item, batch, id, version, type, content_type, metadata, data, ev) on e.item = r.ord order by e.ev) x
+  returning position, stream, seqno)
+select w.ord, p.positions from w join (select stream, array_agg(position order by seqno) as positions from i group by stream) p on p.stream = w.ordinal`
 
 // $1 category $2 key $3 after $4 last+1: head and the entries that Judge wants.
 const around = `select ` + headColumns + `, ` + entryColumns + `
@@ -258,10 +289,58 @@ select (select ok from g), true, a.holder, a.epoch, a.until, clock_timestamp() f
 union all select (select ok from g), false, l.holder, l.epoch, l.until, clock_timestamp()
 from (select 1) one left join {s}.leases l on l.name = $1::text where not exists (select 1 from a)`
 
-func newStatements(schema string) statements {
-	seq := "'" + strings.ReplaceAll(schema+".position", "'", "''") + "'::regclass"
+// Categories that may hold trimmed entries: number, a token that changes with every
+// trim (the row's version), the blocks of the table.
+const reclaimable = `select id, xmin::text, coalesce(pg_relation_size(to_regclass({entries} || '_' || id)), 0) / current_setting('block_size')::int
+from {s}.categories where trimmed_position > 0 order by id`
+
+// $1 first block $2 behind the last $3 category. Entries are never updated, so what
+// was found at a place stays there. The walk touches these blocks and a registry row
+// per entry; LIMIT keeps the planner from reading the whole registry instead. Being
+// carried out twice does no harm, so the commit need not wait for the disk.
+const reclaim = `with g as materialized (select pg_try_advisory_xact_lock({entries}::regclass::oid::int4, 0) as mine,
+  set_config('synchronous_commit', 'off', true) as soon),
+d as (delete from {s}.entries_{n} where ctid = any(array(
+  select e.ctid from {s}.entries_{n} e
+    cross join lateral (select from {s}.streams s where s.ordinal = e.stream and s.trimmed >= e.seqno limit 1) t
+  where e.ctid >= format('(%s,0)', $1::bigint)::tid and e.ctid < format('(%s,0)', $2::bigint)::tid
+    and e.position <= (select trimmed_position from {s}.categories where id = $3::int) and (select mine from g)))
+  returning 1)
+select (select mine from g), (select count(*) from d)`
+
+// Numbers in the registry that no category has; the recursion steps over the index
+// from one number to the next.
+const orphans = `with recursive c (id) as (select min(category) from {s}.streams
+  union all select (select min(s.category) from {s}.streams s where s.category > c.id) from c where c.id is not null)
+select id from c where id is not null and not exists (select from {s}.categories k where k.id = c.id)`
+
+// $1 stream $2 limit: looks at the snapshots behind it and deletes those whose
+// stream is gone. How many it looked at, the last one, how many it deleted.
+const reclaimSnapshots = `with w as materialized (select stream from {s}.snapshots where stream > $1::bigint order by stream limit $2::int),
+d as (delete from {s}.snapshots where stream in (select w.stream from w where not exists (select from {s}.streams s where s.ordinal = w.stream)) returning 1)
+select count(*), coalesce(max(stream), 0), (select count(*) from d) from w`
+
+// idleBound limits how long the transaction may idle, to {ttl} milliseconds or the
+// session's own limit if that is lower.
+const idleBound = `set_config('idle_in_transaction_session_timeout', case
+    when extract(epoch from current_setting('idle_in_transaction_session_timeout')::interval) * 1000 between 1 and {ttl}
+    then current_setting('idle_in_transaction_session_timeout') else '{ttl}' end, true)`
+
+// orFail makes an append that does not pass an error (22012), so that a COMMIT sent
+// along with it is not carried out.
+const orFail = `, 1 / (select count(*) from i)`
+
+// newStatements fills in the schema, and how long a transaction that has appended
+// may idle: ttl, or without limit if that is negative.
+func newStatements(schema string, ttl time.Duration) statements {
+	bound := "null::text"
+	if ttl >= 0 {
+		bound = strings.ReplaceAll(idleBound, "{ttl}", strconv.FormatInt(max(ttl.Milliseconds(), 1), 10))
+	}
+	named := func(table string) string { return "'" + strings.ReplaceAll(schema+"."+table, "'", "''") + "'" }
+	seq := named("position") + "::regclass"
 	fill := func(sql string, more ...string) string {
-		more = append(more, "{s}", schema, "{seq}", seq, "{zero}", "'00000000-0000-0000-0000-000000000000'::uuid")
+		more = append(more, "{s}", schema, "{seq}", seq, "{zero}", "'00000000-0000-0000-0000-000000000000'::uuid", "{bound}", bound, "{entries}", named("entries"))
 		for range 2 { // what is filled in may hold placeholders itself
 			sql = strings.NewReplacer(more...).Replace(sql)
 		}
@@ -276,7 +355,8 @@ func newStatements(schema string) statements {
 		sequence: fill(`select seqincrement = 1 and seqcache = 1 and not seqcycle and pg_sequence_last_value({seq}) is not null,
   has_sequence_privilege({seq}, 'USAGE') from pg_sequence where seqrelid = {seq}`),
 		appendOne: appending(appendOne, lowerBound, one), appendOneInTx: appending(appendOne, lowerBoundOnce, one),
-		appendAll: appending(appendAll, lowerBound, all), appendAllInTx: appending(appendAll, lowerBoundOnce, all),
+		appendGroup: appending(appendGroup, lowerBound, one),
+		appendAll:   appending(appendAll, lowerBound, all), appendAllInTx: appending(appendAll, lowerBoundOnce, all),
 		around: fill(around), head: fill(head), page: fill(page), backward: fill(backward), fence: fill(fence),
 		horizonLow: fill(horizonLow), horizonHeld: fill(horizonHeld),
 		feed: fill(feed, "{which}", "id = any($5::int[])"), branch: fill(feedBranch),
@@ -313,6 +393,9 @@ func newStatements(schema string) statements {
 		streamOrdinal: fill(`select s.ordinal, ` + headColumns + `, e.id from {s}.streams s
   left join {s}.entries_{n} e on e.stream = s.ordinal and e.seqno = $3::bigint and e.seqno > s.trimmed where s.category = $1::int and s.key = $2::text for no key update of s`),
 		acquire: fill(acquire), renew: fill(renew),
+		begin:           "begin isolation level read committed; select " + bound,
+		appendOneOrFail: appending(appendOne+orFail, lowerBound, one), appendAllOrFail: appending(appendAll+orFail, lowerBound, all),
+		reclaimable: fill(reclaimable), reclaim: fill(reclaim), orphans: fill(orphans), reclaimSnapshots: fill(reclaimSnapshots),
 		release: fill(`update {s}.leases set holder = null, until = clock_timestamp() where name = $1::text and holder = $2::uuid and epoch = $3::bigint`),
 	}
 }

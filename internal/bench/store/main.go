@@ -14,6 +14,8 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"text/tabwriter"
 	"time"
@@ -34,11 +36,21 @@ func run(args []string, stdout, stderr io.Writer) int {
 	seconds := flags.Float64("seconds", 2, "seconds of each measurement")
 	repeats := flags.Int("repeats", 3, "interleaved repeats; medians are printed")
 	xes := flags.String("xes", "", "an XES log to replay end to end, as bpic2012.xes.gz; without it generated applications")
+	lanes := flags.String("lanes", fmt.Sprint(pglog.DefaultLanes), "numbers of lanes to measure, as 2,4,8; -1 is no group commit")
 	payload := flags.Int("payload", 900, "bytes of each event's data")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	b := &bench{xes: *xes, d: time.Duration(*seconds * float64(time.Second)), repeats: *repeats, data: payloadOf(*payload)}
+	var numbers []int
+	for s := range strings.SplitSeq(*lanes, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			fmt.Fprintf(stderr, "-lanes: wanted numbers with commas between, found %q\n", *lanes)
+			return 2
+		}
+		numbers = append(numbers, n)
+	}
+	b := &bench{lanes: numbers, xes: *xes, d: time.Duration(*seconds * float64(time.Second)), repeats: *repeats, data: payloadOf(*payload)}
 	if err := b.all(context.Background(), stdout); err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -48,6 +60,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 type bench struct {
 	xes     string
+	lanes   []int
 	d       time.Duration
 	repeats int
 	data    []byte
@@ -79,7 +92,7 @@ func (b *bench) all(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	config.MaxConns = 20
+	config.MaxConns = 70 // the floor has one a writer
 	if b.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return err
 	}
@@ -170,15 +183,25 @@ func (b *bench) wal(ctx context.Context) (n int64, err error) {
 func (b *bench) appends(ctx context.Context, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "append, one event\twriters\tper second\tp50 µs\tp99 µs\tWAL bytes\trate × floor\tWAL × floor")
-	for _, n := range []int{1, 4, 16} {
-		floor, product, err := b.pairs(
-			func() (figure, error) { return b.floor(ctx, n) },
-			func() (figure, error) { return b.product(ctx, n) })
+	for _, n := range []int{1, 4, 16, 64} {
+		what := []func() (figure, error){func() (figure, error) { return b.floor(ctx, n) }}
+		names := []string{"bare INSERT"}
+		for _, lanes := range b.lanes {
+			log, err := pglog.Open(ctx, b.pool, &pglog.Options{Lanes: lanes})
+			if err != nil {
+				return err
+			}
+			store := eventstore.New(log, nil)
+			what = append(what, func() (figure, error) { return b.product(ctx, store, n) })
+			names = append(names, fmt.Sprintf("pglog, %d lanes", lanes))
+		}
+		figures, err := b.inTurn(what...)
 		if err != nil {
 			return err
 		}
-		row(w, "bare INSERT", n, floor, floor)
-		row(w, "pglog", n, product, floor)
+		for i, f := range figures {
+			row(w, names[i], n, f, figures[0])
+		}
 	}
 	return w.Flush()
 }
@@ -187,24 +210,26 @@ func row(w io.Writer, name string, n int, f, floor figure) {
 	fmt.Fprintf(w, "%s\t%d\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.2f\n", name, n, f.rate, f.p50, f.p99, f.wal, f.rate/floor.rate, f.wal/max(floor.wal, 1))
 }
 
-// pairs measures floor and product in turn and returns the medians.
-func (b *bench) pairs(floor, product func() (figure, error)) (f, p figure, err error) {
-	var floors, products []figure
+// inTurn measures all in turn, several times, and returns the medians.
+func (b *bench) inTurn(what ...func() (figure, error)) ([]figure, error) {
+	all := make([][]figure, len(what))
 	for range b.repeats {
 		if _, err := b.pool.Exec(context.Background(), "checkpoint"); err != nil {
-			return f, p, err
+			return nil, err
 		}
-		x, err := floor()
-		if err != nil {
-			return f, p, err
+		for i, measure := range what {
+			f, err := measure()
+			if err != nil {
+				return nil, err
+			}
+			all[i] = append(all[i], f)
 		}
-		y, err := product()
-		if err != nil {
-			return f, p, err
-		}
-		floors, products = append(floors, x), append(products, y)
 	}
-	return median(floors), median(products), nil
+	medians := make([]figure, len(what))
+	for i := range all {
+		medians[i] = median(all[i])
+	}
+	return medians, nil
 }
 
 func median(all []figure) figure {
@@ -227,7 +252,7 @@ func (b *bench) floor(ctx context.Context, n int) (figure, error) {
 
 // product appends as a warm owner does: each worker to streams of its own, 100 of
 // them in turn.
-func (b *bench) product(ctx context.Context, n int) (figure, error) {
+func (b *bench) product(ctx context.Context, store *eventstore.Store, n int) (figure, error) {
 	const streams = 100
 	type owned struct {
 		batch eventstore.Batch
@@ -243,7 +268,7 @@ func (b *bench) product(ctx context.Context, n int) (figure, error) {
 	step := func(w, i int) error {
 		o := &owners[w][i%streams].batch
 		o.ID = eventstore.NewUUID()
-		done, err := b.store.Append(ctx, eventstore.Append{Batches: []eventstore.Batch{*o}})
+		done, err := store.Append(ctx, eventstore.Append{Batches: []eventstore.Batch{*o}})
 		if err == nil {
 			o.Claim, o.After = false, done.Receipts[0].Last
 		}
@@ -272,7 +297,7 @@ func (b *bench) loads(ctx context.Context, out io.Writer) error {
 		}
 	}
 	bare := `select e.* from wattle.entries_1 e where stream = (select ordinal from wattle.streams where category = 1 and key = $1) order by seqno`
-	floor, product, err := b.pairs(
+	figures, err := b.inTurn(
 		func() (figure, error) {
 			return b.measure(ctx, 1, func(_, i int) error {
 				rows, err := b.pool.Query(ctx, bare, fmt.Sprintf("load-%d", i%streams))
@@ -304,6 +329,7 @@ func (b *bench) loads(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	floor, product := figures[0], figures[1]
 	fmt.Fprintf(out, "\nload of a stream of %d entries: bare SELECT p50 %.0f µs, head + snapshot + tail p50 %.0f µs, rate × floor %.2f\n",
 		entries, floor.p50, product.p50, product.rate/floor.rate)
 	return nil
