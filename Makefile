@@ -24,6 +24,10 @@ endif
 test: postgres ## every test, with the race detector; sets up PostgreSQL if it may
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
 
+.PHONY: test-matrix
+test-matrix: postgres ## what talks to PostgreSQL, on 14, 15, 16, 17 and 18 (fetches them with npm)
+	internal/pgmatrix/run.sh $(VERSIONS)
+
 .PHONY: check
 check: check-format check-vet check-static check-wasm check-modules ## the gate beside the tests: format, vet, static checks, wasm builds, modules
 

@@ -9,6 +9,9 @@
 // statement. The first append of a stream creates its row in that statement. If
 // no row passes, a second round trip finds out why and proves a resent batch.
 //
+// Appends that arrive while others are in flight go together as the next statement,
+// each decided by its own predicate (see group.go).
+//
 // # The feed
 //
 // Positions come from one sequence. Before it draws, an append takes a shared
