@@ -5,6 +5,7 @@ package projector
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
@@ -50,7 +51,11 @@ func (p *Projector) Run(ctx context.Context) error {
 		if !again {
 			return err
 		}
-		p.logger.WarnContext(ctx, "projector failed; trying again", "pause", pause, "error", err)
+		level := slog.LevelWarn
+		if fenced(err) {
+			level = slog.LevelDebug // nothing failed yet: loading the checkpoint tells whether it is over
+		}
+		p.logger.Log(ctx, level, "projector failed; trying again", "pause", pause, "error", err)
 		if sleep(ctx, pause) != nil {
 			return ctx.Err()
 		}
