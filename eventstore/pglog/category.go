@@ -113,7 +113,20 @@ func (l *Log) CreateCategory(ctx context.Context, spec eventstore.CategorySpec) 
 			break
 		}
 	}
+	if err == nil {
+		l.refreshPartitions(ctx)
+	}
 	return l.translate(op, "", err, writing)
+}
+
+// refreshPartitions makes every session look at the partitions again, once the new
+// one is committed. One that looked in the very moment it was attached can have kept
+// a list without it. It takes no lock that an append waits for; if it fails, a session
+// that finds no partition is closed and heals that way (see on).
+func (l *Log) refreshPartitions(ctx context.Context) {
+	if _, err := l.pool.Exec(ctx, l.sql.refreshPartitions); err != nil {
+		l.logger.WarnContext(ctx, "cannot refresh the sessions' lists of partitions", "error", err)
+	}
 }
 
 func (l *Log) createCategory(ctx context.Context, op string, spec eventstore.CategorySpec) error {
@@ -198,7 +211,8 @@ func (l *Log) dropCategory(ctx context.Context, op string, id int32) error {
 }
 
 // sweepStreams removes the registry rows of a category that is gone, a bounded
-// number at a time. Rows left by a failure are out of reach and harmless.
+// number at a time. Rows left by a failure are out of reach and harmless;
+// Reclaim finds them.
 func (l *Log) sweepStreams(ctx context.Context, id int32) error {
 	for {
 		var n int64
@@ -260,8 +274,7 @@ func (l *Log) inTx(ctx context.Context, op string, s eventstore.Stream, f func(t
 const raise = `select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local', 'remote_write')`
 
 // on runs f, which writes, on one connection. What fails before f is sent is
-// never ErrUnknown. A connection that turned out read-only is closed: behind a
-// failover the pool's others may lead to the new primary.
+// never ErrUnknown. A connection that turned out unfit is closed.
 func (l *Log) on(ctx context.Context, op string, s eventstore.Stream, f func(q querier) error) error {
 	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
@@ -269,11 +282,19 @@ func (l *Log) on(ctx context.Context, op string, s eventstore.Stream, f func(q q
 	}
 	defer conn.Release()
 	err = f(conn)
+	if unfit(err) {
+		conn.Conn().Close(ctx)
+	}
 	if stale(err) {
 		return err
 	}
-	if pgCode(err) == codeReadOnly {
-		conn.Conn().Close(ctx)
-	}
 	return l.translate(op, s, err, writing)
+}
+
+// unfit says if an error shows that a session is not one to go on with: it is
+// read-only (behind a failover the pool's others may lead to the new primary), or
+// found no partition (its list of them may be out of date, and would stay so).
+func unfit(err error) bool {
+	code := pgCode(err)
+	return code == codeReadOnly || code == codeCheck
 }

@@ -249,7 +249,7 @@ func (l *Log) writeGroup(ctx context.Context, g *group) ([]eventstore.Position, 
 		return nil, err
 	}
 	byRow, err := scanGroup(rows)
-	if pgCode(err) == codeReadOnly {
+	if unfit(err) {
 		conn.Conn().Close(ctx)
 	}
 	if err != nil {

@@ -32,6 +32,12 @@
 // every writing statement where the session has less. Behind PgBouncer in
 // transaction mode set the pool's DefaultQueryExecMode to QueryExecModeExec.
 //
+// # Your own SQL, and space
+//
+// [Within] makes SQL of the caller's and an append one transaction; [AppendTx] appends
+// inside one that the caller holds. [Log.Reclaim] removes what has been trimmed, in
+// small steps; somebody has to call it now and then.
+//
 // # Outcomes
 //
 // A connection that breaks after a writing statement was sent gives ErrUnknown:

@@ -17,7 +17,7 @@ type statements struct {
 	horizonLow, horizonHeld, feed, feedAll, branch, holders, endHolder       string
 	loadHead, loadTail, saveSnapshot                                         string
 	category, categories, insertCategory, createTable, attach, dropTable     string
-	deleteCategory, deleteStreams                                            string
+	refreshPartitions, deleteCategory, deleteStreams                         string
 	lockCategory, lockStream, categoryHolds, setTrimmed                      string
 	setHold, releaseHold, holds, ensureStream, streamOrdinal, acquire, renew string
 	release                                                                  string
@@ -367,10 +367,12 @@ func newStatements(schema string, ttl time.Duration) statements {
 		categories: fill(`select name, layout, not demand_snapshots from {s}.categories order by name`),
 		insertCategory: fill(`insert into {s}.categories (name, layout, demand_snapshots) values ($1::text, $2::smallint, $3::bool)
   on conflict (name) do nothing returning id`),
-		createTable:    fill(`create table {s}.entries_{n} (like {s}.entries_0 including all)`),
-		attach:         fill(`alter table {s}.entries attach partition {s}.entries_{n} for values in ({n})`),
-		dropTable:      fill(`drop table {s}.entries_{n}`),
-		deleteCategory: fill(`with h as (delete from {s}.holds where category = $1::int) delete from {s}.categories where id = $1::int`),
+		createTable: fill(`create table {s}.entries_{n} (like {s}.entries_0 including all)`),
+		attach:      fill(`alter table {s}.entries attach partition {s}.entries_{n} for values in ({n})`),
+		// Sets what is set already: the point is that sessions are told.
+		refreshPartitions: fill(`alter table {s}.entries alter column category set statistics -1`),
+		dropTable:         fill(`drop table {s}.entries_{n}`),
+		deleteCategory:    fill(`with h as (delete from {s}.holds where category = $1::int) delete from {s}.categories where id = $1::int`),
 		deleteStreams: fill(`with d as (delete from {s}.streams where ordinal = any(array(select ordinal from {s}.streams where category = $1::int limit 10000)) returning ordinal),
   sn as (delete from {s}.snapshots where stream in (select ordinal from d)) select count(*) from d`),
 		lockCategory: fill(`select demand_snapshots, trimmed_position from {s}.categories where id = $1::int for no key update`),
