@@ -142,9 +142,10 @@ func TestTraceIsStored(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			provider := sdk.NewTracerProvider(sdk.WithSampler(sampler))
 			s := newStore(t, &eventstore.Options{TracerProvider: provider})
-			ctx, span := provider.Tracer("test").Start(t.Context(), "caller")
-			defer span.End()
 			const own = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+			remote, _ := eventstore.ParseTraceparent("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=1")
+			ctx, span := provider.Tracer("test").Start(trace.ContextWithRemoteSpanContext(t.Context(), remote), "caller")
+			defer span.End()
 			a := opening(2, "account-a")
 			a.Batches[0].Events[1].Metadata = eventstore.Metadata{eventstore.MetaTraceparent: own}
 			if _, err := s.Append(ctx, a); err != nil {
@@ -154,12 +155,13 @@ func TestTraceIsStored(t *testing.T) {
 			if err != nil || len(page.Entries) != 2 {
 				t.Fatal(page, err)
 			}
-			stored, ok := eventstore.ParseTraceparent(page.Entries[0].Metadata[eventstore.MetaTraceparent], "")
-			if !ok || stored.TraceID() != trace.SpanContextFromContext(ctx).TraceID() || stored.IsSampled() != (name == "sampled") {
-				t.Errorf("stored %v", page.Entries[0].Metadata)
+			m := page.Entries[0].Metadata
+			stored, ok := eventstore.ParseTraceparent(m[eventstore.MetaTraceparent], m[eventstore.MetaTracestate])
+			if !ok || stored.TraceID() != remote.TraceID() || stored.IsSampled() != (name == "sampled") || stored.TraceState().Get("vendor") != "1" {
+				t.Errorf("stored %v", m)
 			}
-			if got := page.Entries[1].Metadata[eventstore.MetaTraceparent]; got != own {
-				t.Errorf("the event's own trace context became %q", got)
+			if m := page.Entries[1].Metadata; m[eventstore.MetaTraceparent] != own || len(m) != 1 {
+				t.Errorf("the event's own trace context became %v", m)
 			}
 		})
 	}

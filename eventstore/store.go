@@ -67,7 +67,33 @@ func (s *Store) Close() error { return s.log.Close() }
 // in: batch IDs (new ones: give your own to be able to resend after ErrUnknown),
 // event IDs, version 1, application/json, the trace context. After the commit it
 // announces.
-func (s *Store) Append(ctx context.Context, a Append) (done Appended, err error) {
+func (s *Store) Append(ctx context.Context, a Append) (Appended, error) {
+	return s.AppendBy(ctx, a, s.log.Append)
+}
+
+// AppendBy is Append with another last step than the log's own, for a backend that
+// appends together with something else. do gets the append completed and checked.
+// It keeps the promises of [Log.Append]: when it returns nil every batch is durable,
+// and then it is announced.
+func (s *Store) AppendBy(ctx context.Context, a Append, do func(context.Context, Append) (Appended, error)) (Appended, error) {
+	return s.appendBy(ctx, a, do, s.announce)
+}
+
+// AppendPending is AppendBy for an append whose commit comes later, and not from
+// do: nothing is announced before announce is called.
+func (s *Store) AppendPending(ctx context.Context, a Append, do func(context.Context, Append) (Appended, error)) (
+	done Appended, announce func(context.Context), err error) {
+	done, err = s.appendBy(ctx, a, do, func(ctx context.Context, done Appended) {
+		span := trace.SpanContextFromContext(ctx)
+		announce = func(ctx context.Context) { s.announce(trace.ContextWithSpanContext(ctx, span), done) }
+	})
+	return done, announce, err
+}
+
+// appendBy completes, checks and traces an append around do, and calls then with
+// what do wrote.
+func (s *Store) appendBy(ctx context.Context, a Append, do func(context.Context, Append) (Appended, error),
+	then func(context.Context, Appended)) (done Appended, err error) {
 	var first Stream
 	events := 0
 	for i, b := range a.Batches {
@@ -84,12 +110,12 @@ func (s *Store) Append(ctx context.Context, a Append) (done Appended, err error)
 		return Appended{}, inOp("append", first, err)
 	}
 	span.SetAttributes(AttrEpoch.Int64(int64(a.Batches[0].Epoch)))
-	done, err = s.log.Append(ctx, a)
+	done, err = do(ctx, a)
 	if err != nil {
 		return Appended{}, err
 	}
 	span.SetAttributes(AttrSeqno.Int64(int64(done.Receipts[0].Last.Seqno)), AttrPosition.Int64(int64(done.Token.Position)))
-	s.announce(ctx, done)
+	then(ctx, done)
 	return done, nil
 }
 

@@ -243,7 +243,9 @@ func TestMistakesAreNamed(t *testing.T) {
 // late; the connection that follows says to look.
 func TestOutage(t *testing.T) {
 	s := start(t, -1)
-	a := natsannounce.New(connect(t, s), nil)
+	// Its connection comes back behind the subscriber's, so that nothing it may have
+	// kept is lost unheard.
+	a := natsannounce.New(connect(t, s, nats.ReconnectWait(500*time.Millisecond)), nil)
 	nc := connect(t, s)
 	var h heard
 	stop, err := natsannounce.New(nc, nil).Subscribe(t.Context(), nil, h.hear)
@@ -290,6 +292,8 @@ func TestHungServerBlocksNobody(t *testing.T) {
 	nc := connect(t, s, nats.SetCustomDialer(&conn), nats.NoReconnect())
 	a := natsannounce.New(nc, nil)
 	conn.hang()
+	release := sync.OnceFunc(conn.release)
+	defer time.AfterFunc(10*time.Second, release).Stop() // who is held up is not for ever
 	began := time.Now()
 	overloaded := 0
 	for n := range 20_000 {
@@ -301,7 +305,7 @@ func TestHungServerBlocksNobody(t *testing.T) {
 	if took := time.Since(began); took > 5*time.Second || overloaded != 1 {
 		t.Errorf("took %v, said %d times that it is overloaded", took, overloaded)
 	}
-	conn.release()
+	release()
 }
 
 // hungConn is a connection whose writes can be made to hang.

@@ -12,7 +12,7 @@ import (
 )
 
 // Trim moves the stream's watermark as far as is allowed. What lies below it can
-// no longer be read at once; its space comes back later.
+// no longer be read at once; its space comes back by Reclaim.
 func (l *Log) Trim(ctx context.Context, s eventstore.Stream, through eventstore.Seqno, dry bool) (out eventstore.TrimResult, err error) {
 	err = l.lockedCategory(ctx, "trim", s.Category(), s, func(tx pgx.Tx, id int32, demand bool, _ eventstore.Position) error {
 		out, err = l.trim(ctx, tx, s, id, demand, through, dry)
