@@ -172,6 +172,7 @@ func TestKilledHalfWay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = block.Rollback(context.Background()) }) // or the schema could not be dropped
 	if _, err := block.Exec(t.Context(), `CREATE TABLE `+q+`.leases ()`); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/memlog"
@@ -37,73 +38,82 @@ func TestR6StoreIsAnotherOne(t *testing.T) {
 			return p
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			e := newEnv(t, nil)
-			e.deposit("account-a", 10)
-			db := &database{}
-			p := projector.New(e.store, "p", "account", db, nil)
-			if _, err := p.CatchUp(t.Context(), 0); err != nil {
-				t.Fatal(err)
-			}
-			e.deposit("account-a", 10)
-			e.log.set(func(l *bentLog) {
-				l.readFeed = func(after eventstore.Position, _ eventstore.Filter, p page, err error) (page, error) {
-					return bend(after, p), err
-				}
-			})
-			err := wantKind(t, p.Run(within(t)), eventstore.ErrDiverged)
-			if err.Hint == "" || err.Wanted == "" || err.Found == "" {
-				t.Errorf("%v says too little", err)
-			}
-			if len(db.model) != 10 || p.Status().CaughtUp {
-				t.Errorf("%d handled, %+v", len(db.model), p.Status())
-			}
-			if strings.HasPrefix(name, "mark") || strings.HasPrefix(name, "other entry") {
-				return // the mark is read on resume only
-			}
-			e.log.set(func(l *bentLog) { l.readFeed = nil })
-			working := projector.New(e.store, "p", "account", db, nil)
-			ended := make(chan error, 1)
-			go func() { ended <- working.Run(within(t)) }()
-			until(t, func() bool { return working.Status().CaughtUp })
-			e.log.set(func(l *bentLog) {
-				l.readFeed = func(after eventstore.Position, _ eventstore.Filter, p page, err error) (page, error) {
-					return bend(after, p), err
-				}
-			})
-			wantKind(t, <-ended, eventstore.ErrDiverged)
-		})
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { anotherStore(t, name, bend) }) })
 	}
+}
+
+// anotherStore bends a store under a projector that starts again, and under one that
+// works.
+func anotherStore(t *testing.T, name string, bend func(after eventstore.Position, p eventstore.FeedPage) eventstore.FeedPage) {
+	type page = eventstore.FeedPage
+	e := newEnv(t, nil)
+	e.deposit("account-a", 10)
+	db := &database{}
+	p := projector.New(e.store, "p", "account", db, nil)
+	if _, err := p.CatchUp(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	e.deposit("account-a", 10)
+	e.log.set(func(l *bentLog) {
+		l.readFeed = func(after eventstore.Position, _ eventstore.Filter, p page, err error) (page, error) {
+			return bend(after, p), err
+		}
+	})
+	err := wantKind(t, p.Run(within(t)), eventstore.ErrDiverged)
+	if err.Hint == "" || err.Wanted == "" || err.Found == "" {
+		t.Errorf("%v says too little", err)
+	}
+	if len(db.model) != 10 || p.Status().CaughtUp {
+		t.Errorf("%d handled, %+v", len(db.model), p.Status())
+	}
+	if strings.HasPrefix(name, "mark") || strings.HasPrefix(name, "other entry") {
+		return // the mark is read on resume only
+	}
+	e.log.set(func(l *bentLog) { l.readFeed = nil })
+	working := projector.New(e.store, "p", "account", db, nil)
+	ended := make(chan error, 1)
+	go func() { ended <- working.Run(within(t)) }()
+	until(t, func() bool { return working.Status().CaughtUp })
+	e.log.set(func(l *bentLog) {
+		l.readFeed = func(after eventstore.Position, _ eventstore.Filter, p page, err error) (page, error) {
+			return bend(after, p), err
+		}
+	})
+	wantKind(t, <-ended, eventstore.ErrDiverged)
 }
 
 // A store that is empty again, with the same checkpoint.
 func TestStoreMadeAnew(t *testing.T) {
-	e := newEnv(t, nil)
-	e.deposit("account-a", 10)
-	db := &database{}
-	if _, err := projector.New(e.store, "p", "account", db).CatchUp(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	anew := eventstore.New(memlog.New(nil), nil)
-	e.ok(anew.CreateCategory(t.Context(), eventstore.CategorySpec{Name: "account"}))
-	wantKind(t, projector.New(anew, "p", "account", db).Run(within(t)), eventstore.ErrDiverged)
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnv(t, nil)
+		e.deposit("account-a", 10)
+		db := &database{}
+		if _, err := projector.New(e.store, "p", "account", db).CatchUp(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		anew := eventstore.New(memlog.New(nil), nil)
+		e.ok(anew.CreateCategory(t.Context(), eventstore.CategorySpec{Name: "account"}))
+		wantKind(t, projector.New(anew, "p", "account", db).Run(within(t)), eventstore.ErrDiverged)
+	})
 }
 
 // A log that gives entries out of order is stopped at, not followed.
 func TestOutOfOrderIsCorrupt(t *testing.T) {
-	e := newEnv(t, nil)
-	e.deposit("account-a", 10)
-	e.log.readFeed = func(_ eventstore.Position, _ eventstore.Filter, p eventstore.FeedPage, err error) (eventstore.FeedPage, error) {
-		if len(p.Entries) > 3 {
-			p.Entries[2], p.Entries[3] = p.Entries[3], p.Entries[2]
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnv(t, nil)
+		e.deposit("account-a", 10)
+		e.log.readFeed = func(_ eventstore.Position, _ eventstore.Filter, p eventstore.FeedPage, err error) (eventstore.FeedPage, error) {
+			if len(p.Entries) > 3 {
+				p.Entries[2], p.Entries[3] = p.Entries[3], p.Entries[2]
+			}
+			return p, err
 		}
-		return p, err
-	}
-	db := &database{}
-	wantKind(t, projector.New(e.store, "p", "account", db).Run(within(t)), eventstore.ErrCorrupt)
-	if len(db.model) != 0 {
-		t.Errorf("%d handled", len(db.model))
-	}
+		db := &database{}
+		wantKind(t, projector.New(e.store, "p", "account", db).Run(within(t)), eventstore.ErrCorrupt)
+		if len(db.model) != 0 {
+			t.Errorf("%d handled", len(db.model))
+		}
+	})
 }
 
 // failover makes a log answer from a timeline on which entries are lost.
@@ -169,18 +179,20 @@ func TestFailoverWithLossBelowTheMark(t *testing.T) {
 }
 
 func TestFailoverUnderARunningProjector(t *testing.T) {
-	e := newEnv(t, nil)
-	e.deposit("account-a", 20)
-	e.log.readFeed = failover(1)
-	db := &database{}
-	p := projector.New(e.store, "p", "account", db)
-	ended := make(chan error, 1)
-	go func() { ended <- p.Run(within(t)) }()
-	until(t, func() bool { return p.Status().CaughtUp })
-	e.log.set(func(l *bentLog) { l.readFeed = failover(2) })
-	e.ok(p.Wait(within(t), e.deposit("account-a", 1)))
-	e.log.set(func(l *bentLog) { l.readFeed = failover(3, 7) })
-	wantKind(t, <-ended, eventstore.ErrDiverged)
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnv(t, nil)
+		e.deposit("account-a", 20)
+		e.log.readFeed = failover(1)
+		db := &database{}
+		p := projector.New(e.store, "p", "account", db)
+		ended := make(chan error, 1)
+		go func() { ended <- p.Run(within(t)) }()
+		until(t, func() bool { return p.Status().CaughtUp })
+		e.log.set(func(l *bentLog) { l.readFeed = failover(2) })
+		e.ok(p.Wait(within(t), e.deposit("account-a", 1)))
+		e.log.set(func(l *bentLog) { l.readFeed = failover(3, 7) })
+		wantKind(t, <-ended, eventstore.ErrDiverged)
+	})
 }
 
 // What was trimmed is no loss, as far as the trim has reached.

@@ -124,7 +124,7 @@ func TestP2OutageHealsByItself(t *testing.T) {
 		token := e.deposit("account-a", 100)
 		e.log.set(func(l *bentLog) { l.down = nil })
 		began := time.Now()
-		e.ok(p.Wait(t.Context(), token))
+		e.ok(p.Wait(within(t), token))
 		if took := time.Since(began); took > projector.MaxBackoff {
 			t.Errorf("took %v", took)
 		}
@@ -155,10 +155,10 @@ func TestPoisonStops(t *testing.T) {
 				return nil
 			}}
 			p := projector.New(e.store, "p", "account", db, nil)
-			err := p.Run(t.Context())
+			err := p.Run(within(t))
 			entry, ok := errors.AsType[*projector.EntryError](err)
 			if !ok || !errors.Is(err, boom) || entry.Stream != "account-b" || entry.Seqno != 1 || !strings.Contains(err.Error(), "account-b") {
-				t.Errorf("%s: %v", name, err)
+				t.Fatalf("%s: %v", name, err)
 			}
 			if (len(entry.Stack) > 0) != (name == "panic") {
 				t.Errorf("%s: stack %q", name, entry.Stack)
@@ -221,22 +221,24 @@ func TestMemoryIsExact(t *testing.T) {
 }
 
 func TestUnknownTypeStopsAtOnce(t *testing.T) {
-	e := newEnv(t, nil)
-	e.append("account-a", Deposited{1})
-	e.append("account-a", Renamed{"x"})
-	deposits := schema.New[Event](schema.Wire[Deposited]("deposited", 1))
-	n := 0
-	for _, h := range []projector.Handler{
-		projector.Memory(deposits, func(context.Context, projector.Event[Event]) error { n++; return nil }),
-		projector.MemoryBatch(deposits, func(context.Context, []projector.Event[Event]) error { n++; return nil }),
-	} {
-		n = 0
-		err := projector.New(e.store, "p", "account", h).Run(within(t))
-		entry, ok := errors.AsType[*projector.EntryError](err)
-		if !ok || entry.Seqno != 2 || !errors.Is(err, schema.ErrUnknownType) || n != 1 {
-			t.Errorf("%v, %d handled", err, n)
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnv(t, nil)
+		e.append("account-a", Deposited{1})
+		e.append("account-a", Renamed{"x"})
+		deposits := schema.New[Event](schema.Wire[Deposited]("deposited", 1))
+		n := 0
+		for _, h := range []projector.Handler{
+			projector.Memory(deposits, func(context.Context, projector.Event[Event]) error { n++; return nil }),
+			projector.MemoryBatch(deposits, func(context.Context, []projector.Event[Event]) error { n++; return nil }),
+		} {
+			n = 0
+			err := projector.New(e.store, "p", "account", h).Run(within(t))
+			entry, ok := errors.AsType[*projector.EntryError](err)
+			if !ok || entry.Seqno != 2 || !errors.Is(err, schema.ErrUnknownType) || n != 1 {
+				t.Errorf("%v, %d handled", err, n)
+			}
 		}
-	}
+	})
 }
 
 // An effect outside of any transaction comes at least once, in order; a

@@ -41,7 +41,7 @@ func TestHoldFollowsTheCheckpoint(t *testing.T) {
 		stop := run(t, p)
 		time.Sleep(time.Second)
 		token := e.deposit("account-a", 10)
-		e.ok(p.Wait(t.Context(), token))
+		e.ok(p.Wait(within(t), token))
 		time.Sleep(10 * time.Second) // at most holdInterval and a poll
 		if r := trim(20); r.Trimmed != 19 {
 			t.Errorf("trimmed %+v, want all but the marked entry", r)
@@ -84,6 +84,38 @@ func TestHoldMovesSeldom(t *testing.T) {
 		}
 		if moves < 8 || moves > 12 {
 			t.Errorf("%d moves in a minute", moves)
+		}
+		stop()
+	})
+}
+
+// Entries that do not match are passed before the checkpoint is kept behind them. The
+// hold waits for that: whoever starts anew begins at the checkpoint.
+func TestHoldIsNotAheadOfTheCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnv(t, nil)
+		db := &database{}
+		p := projector.New(e.store, "p", "account", db, &projector.Options{Types: []string{"deposited"}, PollInterval: 10 * time.Millisecond})
+		stop := run(t, p)
+		moves, last := 0, eventstore.Position(0)
+		for i := range 300 {
+			if i == 60 {
+				time.Sleep(2300 * time.Millisecond) // so that writes and moves fall apart
+			}
+			e.append("account-a", Renamed{"x"})
+			time.Sleep(100 * time.Millisecond)
+			holds, err := e.store.ListHolds(t.Context())
+			e.ok(err)
+			kept, _, _ := db.get()
+			if holds[0].Position > kept.Position {
+				t.Fatalf("the hold is at %d, the checkpoint at %d", holds[0].Position, kept.Position)
+			}
+			if holds[0].Position != last {
+				moves, last = moves+1, holds[0].Position
+			}
+		}
+		if moves < 3 {
+			t.Errorf("%d moves in half a minute", moves)
 		}
 		stop()
 	})

@@ -127,6 +127,10 @@ func TestHintsThatLie(t *testing.T) {
 		if n := reads(eventstore.Announcement{Category: "account", Stream: "account-a", Seqno: 1, Position: eventstore.MaxNumber}, 1000); n < 1 || n > 25 {
 			t.Errorf("%d reads for hints that lie", n)
 		}
+		e.ok(p.Wait(within(t), e.deposit("account-a", 1))) // it works on
+		if s := p.Status(); !s.Running || s.LastError != nil {
+			t.Errorf("%+v", s)
+		}
 		stop()
 		db.check(t, e.all("account"))
 	})

@@ -168,7 +168,9 @@ func TestZombieIsFenced(t *testing.T) {
 	}}
 	first := projector.New(e.store, "p", "account", zombie, nil)
 	ended := make(chan error, 1)
-	go func() { ended <- first.Run(context.Background()) }()
+	bounded, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	go func() { ended <- first.Run(bounded) }()
 	<-frozen
 
 	second := projector.New(e.store, "p", "account", db, nil)
@@ -187,29 +189,32 @@ func TestZombieIsFenced(t *testing.T) {
 	}
 }
 
-// hooked calls before each step that has entries.
+// hooked calls before, and after where it went through, each step that has entries.
 type hooked struct {
 	*database
-	before func()
+	before, after func()
 }
 
 func (h *hooked) Handle(ctx context.Context, key projector.Key, from, to projector.Checkpoint, batch []eventstore.Entry) error {
-	if len(batch) > 0 {
+	if len(batch) > 0 && h.before != nil {
 		h.before()
 	}
-	return h.database.Handle(ctx, key, from, to, batch)
+	err := h.database.Handle(ctx, key, from, to, batch)
+	if err == nil && len(batch) > 0 && h.after != nil {
+		h.after()
+	}
+	return err
 }
 
 // A zombie that finds trimmed what its successor has handled is fenced, not
-// told that it missed something.
+// told that it missed something; be it overtaken in a step or between two.
 func TestZombieIsFencedNotTrimmed(t *testing.T) {
-	e := newEnv(t, nil)
-	e.deposit("account-a", 10)
-	db := &database{}
-	o := &projector.Options{NoHold: true, PageSize: 5}
-	var once sync.Once
-	zombie := &hooked{database: db, before: func() {
-		once.Do(func() {
+	for _, between := range []bool{false, true} {
+		e := newEnv(t, nil)
+		e.deposit("account-a", 10)
+		db := &database{}
+		o := &projector.Options{NoHold: true, PageSize: 5}
+		overtake := sync.OnceFunc(func() {
 			if _, err := projector.New(e.store, "p", "account", db, o).CatchUp(context.Background(), 0); err != nil {
 				t.Error(err)
 			}
@@ -217,10 +222,14 @@ func TestZombieIsFencedNotTrimmed(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}}
-	wantKind(t, projector.New(e.store, "p", "account", zombie, o).Run(within(t)), eventstore.ErrFenced)
-	if len(db.model) != 10 {
-		t.Errorf("%d handled", len(db.model))
+		zombie := &hooked{database: db, before: overtake}
+		if between {
+			zombie = &hooked{database: db, after: overtake}
+		}
+		wantKind(t, projector.New(e.store, "p", "account", zombie, o).Run(within(t)), eventstore.ErrFenced)
+		if len(db.model) != 10 {
+			t.Errorf("%d handled", len(db.model))
+		}
 	}
 }
 
@@ -395,33 +404,35 @@ func TestIdleTailWritesNothing(t *testing.T) {
 // R4 of the cases, by a new projector: told that the beginning is gone, and where
 // the rest begins; never an empty page before the end.
 func TestR4NewProjectorAfterTrim(t *testing.T) {
-	for _, size := range []int{1, 10, 500} {
-		e := newEnv(t, nil)
-		e.deposit("account-a", 100)
-		if _, err := e.store.Trim(t.Context(), "account-a", 79, false); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		for _, size := range []int{1, 10, 500} {
+			e := newEnv(t, nil)
+			e.deposit("account-a", 100)
+			if _, err := e.store.Trim(t.Context(), "account-a", 79, false); err != nil {
+				t.Fatal(err)
+			}
+			for _, noHold := range []bool{false, true} {
+				db := &database{}
+				p := projector.New(e.store, "p", "account", db, &projector.Options{PageSize: size, NoHold: noHold})
+				err := wantKind(t, p.Run(within(t)), eventstore.ErrTrimmed)
+				if err.FirstPosition != 79 || db.writes > 1 || p.Status().CaughtUp {
+					t.Errorf("first %d, %d writes, %+v", err.FirstPosition, db.writes, p.Status())
+				}
+				db = &database{}
+				p = projector.New(e.store, "p", "account", db, &projector.Options{PageSize: size, NoHold: noHold, AcceptTrimmed: true})
+				if more, err := p.CatchUp(t.Context(), 0); more || err != nil {
+					t.Fatalf("more %v, %v", more, err)
+				}
+				db.check(t, e.all("account"))
+				if len(db.model) != 21 || db.model[0] != 80 {
+					t.Errorf("handled %v", db.model)
+				}
+				db = &database{}
+				p = projector.New(e.store, "p", "account", db, &projector.Options{PageSize: size, NoHold: noHold, StartAt: err.FirstPosition})
+				if _, err := p.CatchUp(t.Context(), 0); err != nil || len(db.model) != 21 {
+					t.Errorf("%v, handled %v", err, db.model)
+				}
+			}
 		}
-		for _, noHold := range []bool{false, true} {
-			db := &database{}
-			p := projector.New(e.store, "p", "account", db, &projector.Options{PageSize: size, NoHold: noHold})
-			err := wantKind(t, p.Run(within(t)), eventstore.ErrTrimmed)
-			if err.FirstPosition != 79 || db.writes > 1 || p.Status().CaughtUp {
-				t.Errorf("first %d, %d writes, %+v", err.FirstPosition, db.writes, p.Status())
-			}
-			db = &database{}
-			p = projector.New(e.store, "p", "account", db, &projector.Options{PageSize: size, NoHold: noHold, AcceptTrimmed: true})
-			if more, err := p.CatchUp(t.Context(), 0); more || err != nil {
-				t.Fatalf("more %v, %v", more, err)
-			}
-			db.check(t, e.all("account"))
-			if len(db.model) != 21 || db.model[0] != 80 {
-				t.Errorf("handled %v", db.model)
-			}
-			db = &database{}
-			p = projector.New(e.store, "p", "account", db, &projector.Options{PageSize: size, NoHold: noHold, StartAt: err.FirstPosition})
-			if _, err := p.CatchUp(t.Context(), 0); err != nil || len(db.model) != 21 {
-				t.Errorf("%v, handled %v", err, db.model)
-			}
-		}
-	}
+	})
 }

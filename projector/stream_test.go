@@ -3,6 +3,7 @@
 package projector_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,11 +50,19 @@ func TestOneStream(t *testing.T) {
 	})
 }
 
+// The mark is looked at before going on, by the hold and without one.
 func TestOneStreamResumes(t *testing.T) {
+	for _, noHold := range []bool{false, true} {
+		t.Run(fmt.Sprint("no hold ", noHold), func(t *testing.T) {
+			oneStreamResumes(t, &projector.Options{Stream: "account-a", PageSize: 4, NoHold: noHold})
+		})
+	}
+}
+
+func oneStreamResumes(t *testing.T, o *projector.Options) {
 	e := newEnv(t, nil)
 	e.deposit("account-a", 10)
 	db := &database{}
-	o := &projector.Options{Stream: "account-a", PageSize: 4}
 	catchUp := func(o *projector.Options) error {
 		_, err := projector.New(e.store, "p", "", db, o).CatchUp(t.Context(), 0)
 		return err

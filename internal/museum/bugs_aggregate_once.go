@@ -6,7 +6,7 @@ package main
 var aggregateUnknownBugs = area{"aggregate once", "aggregate", []bug{
 	{"unknown outcome decided again", "aggregate/append.go",
 		"		return done, false, err\n	}\n	for n",
-		"		return done, false, err\n	}\n	if first != nil {\n		return done, true, moved(first.Stream, eventstore.Mark{}, nil)\n	}\n	for n", "TestLostAnswers"},
+		"		return done, false, err\n	}\n	if first != nil {\n		return done, true, moved(first.Stream, eventstore.Mark{}, nil)\n	}\n	for n", "TestLostAnswers/landed,_then_proved"},
 	{"unknown outcome sent again as a new batch", "aggregate/append.go",
 		"		done, err = x.store.Append(ctx, a)\n		switch {",
 		"		a.Batches[0].ID = eventstore.NewUUID()\n		done, err = x.store.Append(ctx, a)\n		switch {", "TestLostAnswers"},
@@ -61,7 +61,7 @@ var aggregateUnknownBugs = area{"aggregate once", "aggregate", []bug{
 	{"outage hides that an append may be there", "aggregate/recall.go",
 		"	return unknown(r.doubt.err, err)",
 		"	return err", "TestProofTrimmedAndUnreadable"},
-	{"failed guard after a lost answer sent on without a look", "aggregate/append.go",
+	{"failed guard after a lost answer told as unknown", "aggregate/append.go",
 		"return done, true, x.behindGuard(ctx, first, &a.Batches[0], err)",
-		"return done, true, nil", "TestMultiLostAnswerThenGuardFails"},
+		"return done, true, unknown(first, err)", "TestMultiLostAnswerThenGuardFails"},
 }}

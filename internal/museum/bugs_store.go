@@ -3,18 +3,18 @@
 
 package main
 
-var announceBugs = area{"announce", "eventstore", []bug{
+var storeBugs = area{"store", "eventstore", []bug{
 	{"announced before the commit", "eventstore/store.go",
-		"	done, err = s.log.Append(ctx, a)\n",
-		"	s.announce(ctx, Appended{Receipts: []Receipt{{Stream: first, Last: Mark{Seqno: a.Batches[0].Last()}}}})\n	done, err = s.log.Append(ctx, a)\n", "TestAnnounce"},
+		"	done, err = do(ctx, a)\n",
+		"	s.announce(ctx, Appended{Receipts: []Receipt{{Stream: first, Last: Mark{Seqno: a.Batches[0].Last()}}}})\n	done, err = do(ctx, a)\n", "TestAnnounce"},
 	{"nothing announced", "eventstore/store.go",
-		"	s.announce(ctx, done)\n",
+		"	then(ctx, done)\n",
 		"", "TestAnnounce"},
 	{"one hint for an append to several streams", "eventstore/store.go",
 		"err := s.announcer.Announce(ctx, hints)",
 		"err := s.announcer.Announce(ctx, hints[:1])", "TestAnnounce"},
 	{"failed announcement fails the append", "eventstore/store.go",
-		"	s.announce(ctx, done)\n",
+		"	then(ctx, done)\n",
 		"	if s.announcer != nil {\n		if err := s.announcer.Announce(ctx, []Announcement{{Stream: first}}); err != nil {\n			return done, err\n		}\n	}\n", "TestAnnounce"},
 	{"announcement waited for without end", "eventstore/store.go",
 		"context.WithTimeout(context.WithoutCancel(ctx), DefaultAnnounceTimeout)",
@@ -28,9 +28,18 @@ var announceBugs = area{"announce", "eventstore", []bug{
 	{"event's own trace context overwritten", "eventstore/validate.go",
 		"if _, traced := e.Metadata[MetaTraceparent]; !traced {",
 		"if _, traced := e.Metadata[MetaTraceparent]; !traced || true {", "TestTrace"},
+	{"limits of the options above the contract's", "eventstore/limits.go",
+		"if n <= 0 || n > most {",
+		"if n <= 0 {", "TestLimits"},
+	{"feed goes on from the horizon", "eventstore/read.go",
+		"after = page.Through.Position",
+		"after = page.Horizon", "TestReading"},
+	{"snapshot of another history used", "eventstore/read.go",
+		"case !marked.IsZero() && marked != sn.At.ID, sn.At.Seqno == h.Last.Seqno && sn.At.ID != h.Last.ID:",
+		"case false:", "TestUsable"},
 }}
 
-var storeBugs = area{"store", "eventstore/memlog", []bug{
+var inputBugs = area{"input", "eventstore/memlog", []bug{
 	{"caller's events changed", "eventstore/validate.go",
 		"		b.Events = slices.Clone(b.Events)\n",
 		"", "TestLog/append/arguments"},
@@ -40,9 +49,6 @@ var storeBugs = area{"store", "eventstore/memlog", []bug{
 	{"limits of the options not taken", "eventstore/store.go",
 		"limits: o.Limits.orDefault()",
 		"limits: Limits{}.orDefault()", "TestLog/input"},
-	{"limits of the options above the contract's", "eventstore/limits.go",
-		"if n <= 0 || n > most {",
-		"if n <= 0 {", "TestLog/input"},
 	{"bytes of an append not added up", "eventstore/validate.go",
 		"if size += n; size > l.AppendBytes {",
 		"if size = n; size > l.AppendBytes {", "TestLog/input"},
@@ -51,10 +57,7 @@ var storeBugs = area{"store", "eventstore/memlog", []bug{
 		"case false:", "TestLog/input"},
 	{"metadata not checked for NUL", "eventstore/validate.go",
 		"!utf8.ValidString(v) || strings.ContainsRune(v, 0)",
-		"!utf8.ValidString(v)", "TestLog/input"},
-	{"feed goes on from the horizon", "eventstore/read.go",
-		"after = page.Through.Position",
-		"after = page.Horizon", "TestLog/feed"},
+		"!utf8.ValidString(v) || strings.ContainsRune(v, 0) && false", "TestLog/input"},
 	{"backward pages end early", "eventstore/read.go",
 		"End: from == first}",
 		"End: true}", "TestLog/read"},

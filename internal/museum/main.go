@@ -5,7 +5,7 @@
 // the tests ran out of time.
 //
 //	go run ./internal/museum            # all, from the root of the module
-//	go run ./internal/museum -bug TEXT  # those with TEXT in area or name
+//	go run ./internal/museum -bug TEXT  # those that match TEXT, as "area: name"
 //	go run ./internal/museum -list      # the bugs, nothing is run
 package main
 
@@ -15,7 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
+	"regexp"
 	"time"
 )
 
@@ -34,21 +34,26 @@ type bug struct {
 	run      string // which tests of the area's package are to catch it, for go test -run
 }
 
-var areas = []area{contractBugs, storeBugs, announceBugs, schemaBugs, pglogStatementBugs, pglogFeedBugs, aggregateBugs,
+var areas = []area{contractBugs, inputBugs, storeBugs, schemaBugs, pglogStatementBugs, pglogFeedBugs, aggregateBugs,
 	aggregateUnknownBugs, projectorBugs, projectorStoreBugs, pgcheckpointBugs, natsannounceBugs, migrationBugs, loanBugs}
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
 
 func run(ctx context.Context, args []string, out io.Writer) int {
 	flags := flag.NewFlagSet("museum", flag.ContinueOnError)
-	only := flags.String("bug", "", "only bugs with this in area or name")
+	only := flags.String("bug", "", "only bugs that match this regular expression, as \"area: name\"")
 	list := flags.Bool("list", false, "list the bugs, and say which no longer apply; run nothing")
 	why := flags.Bool("why", false, "show what the tests said of each bug")
 	bare := flags.Bool("bare", false, "do not run the tests without the bugs first")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	chosen := choose(*only)
+	pattern, err := regexp.Compile(*only)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "museum: -bug:", err)
+		return 2
+	}
+	chosen := choose(pattern)
 	if *list {
 		return catalogue(out, chosen)
 	}
@@ -63,14 +68,14 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	return 0
 }
 
-// choose returns the areas with the bugs that have text in area or name.
-func choose(text string) []area {
+// choose returns the areas with the bugs that match.
+func choose(pattern *regexp.Regexp) []area {
 	var chosen []area
 	for _, a := range areas {
 		all := a.bugs
 		a.bugs = nil
 		for _, b := range all {
-			if strings.Contains(a.name+"/"+b.name, text) {
+			if pattern.MatchString(a.name + ": " + b.name) {
 				a.bugs = append(a.bugs, b)
 			}
 		}

@@ -152,6 +152,7 @@ func culprit(out string) string {
 // shortened keeps the lines that a reader wants to see.
 func shortened(out string) string {
 	const most = 12
+	out, _, _ = strings.Cut(out, "\npgtest: the end of the server's log")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	if len(lines) > most {
 		lines = append(lines[:most], fmt.Sprintf("… %d more lines", len(lines)-most))
