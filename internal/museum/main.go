@@ -34,7 +34,7 @@ type bug struct {
 	run      string // which tests of the area's package are to catch it, for go test -run
 }
 
-var areas = []area{contractBugs, inputBugs, storeBugs, schemaBugs, pglogStatementBugs, pglogFeedBugs, aggregateBugs,
+var areas = []area{contractBugs, inputBugs, storeBugs, schemaBugs, pglogStatementBugs, pglogFeedBugs, pglogWithinBugs, aggregateBugs,
 	aggregateUnknownBugs, projectorBugs, projectorStoreBugs, pgcheckpointBugs, natsannounceBugs, migrationBugs, loanBugs}
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
