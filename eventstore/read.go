@@ -41,9 +41,16 @@ func (s *Store) ReadFeed(ctx context.Context, after Position, f Filter, limit in
 // Read yields the entries of a stream after a seqno, in order, until the head. An
 // error ends the sequence. The loop body may call the Store.
 func (s *Store) Read(ctx context.Context, stream Stream, after Seqno) iter.Seq2[Entry, error] {
+	return pages(after, func(after Seqno) (Page, error) { return s.ReadFrom(ctx, stream, after, 0) })
+}
+
+// pages yields the entries of page after page; the next one is that of the last
+// entry's seqno.
+func pages(at Seqno, next func(at Seqno) (Page, error)) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
+		at := at // the sequence may be ranged over again
 		for {
-			page, err := s.ReadFrom(ctx, stream, after, 0)
+			page, err := next(at)
 			if err != nil {
 				yield(Entry{}, err)
 				return
@@ -52,7 +59,7 @@ func (s *Store) Read(ctx context.Context, stream Stream, after Seqno) iter.Seq2[
 				if !yield(e, nil) {
 					return
 				}
-				after = e.Seqno
+				at = e.Seqno
 			}
 			if page.End {
 				return
@@ -66,6 +73,7 @@ func (s *Store) Read(ctx context.Context, stream Stream, after Seqno) iter.Seq2[
 // Store.
 func (s *Store) Feed(ctx context.Context, after Position, f Filter) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
+		after := after // as in pages
 		for {
 			page, err := s.ReadFeed(ctx, after, f, 0)
 			if err != nil {
@@ -88,24 +96,7 @@ func (s *Store) Feed(ctx context.Context, after Position, f Filter) iter.Seq2[En
 // ReadBackward yields the entries of a stream below a seqno, newest first (0: from
 // the head), down to the first that is still there. An error ends the sequence.
 func (s *Store) ReadBackward(ctx context.Context, stream Stream, before Seqno) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
-		for {
-			page, err := s.ReadBackwardPage(ctx, stream, before, 0)
-			if err != nil {
-				yield(Entry{}, err)
-				return
-			}
-			for _, e := range page.Entries {
-				if !yield(e, nil) {
-					return
-				}
-				before = e.Seqno
-			}
-			if page.End {
-				return
-			}
-		}
-	}
+	return pages(before, func(before Seqno) (Page, error) { return s.ReadBackwardPage(ctx, stream, before, 0) })
 }
 
 // ReadBackwardPage returns one page of a stream, newest first; see

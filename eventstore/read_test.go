@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/memlog"
 )
 
 // Every entry comes once, in order, however many pages it takes; also where others
@@ -57,6 +58,35 @@ func TestReadingOverPages(t *testing.T) {
 	} {
 		if !slices.Equal(c.got, c.want) {
 			t.Errorf("%s: %d entries, want %d", name, len(c.got), len(c.want))
+		}
+	}
+}
+
+// A sequence can be ranged over again, from its beginning.
+func TestSequencesStartAnew(t *testing.T) {
+	s := eventstore.New(memlog.New(nil), nil)
+	ctx := t.Context()
+	if err := s.CreateCategory(ctx, eventstore.CategorySpec{Name: "account"}); err != nil {
+		t.Fatal(err)
+	}
+	b := eventstore.Batch{Stream: "account-a", Epoch: 1, Holder: eventstore.NewUUID(), Claim: true, Events: []eventstore.Event{{Type: "x"}, {Type: "y"}}}
+	if _, err := s.Append(ctx, eventstore.Append{Batches: []eventstore.Batch{b}}); err != nil {
+		t.Fatal(err)
+	}
+	for name, all := range map[string]iter.Seq2[eventstore.Entry, error]{
+		"Read": s.Read(ctx, "account-a", 0), "ReadBackward": s.ReadBackward(ctx, "account-a", 0), "Feed": s.Feed(ctx, 0, eventstore.Filter{}),
+	} {
+		for round := range 2 {
+			n := 0
+			for _, err := range all {
+				if err != nil {
+					t.Fatal(err)
+				}
+				n++
+			}
+			if n != 2 {
+				t.Errorf("%s, time %d: %d entries, want 2", name, round+1, n)
+			}
 		}
 	}
 }

@@ -145,15 +145,21 @@ func cannotPass(a eventstore.Append, ids []int32) bool {
 	return slices.Contains(ids, 0)
 }
 
+// statementFor chooses the text for one batch alone or for all there is, with its
+// arguments.
+func statementFor(a eventstore.Append, ids []int32, one, all string) (sql string, args []any) {
+	if len(a.Batches) == 1 && len(a.Guards) == 0 {
+		return one, oneArgs(&a.Batches[0], ids[0])
+	}
+	return all, allArgs(a, ids)
+}
+
 // send writes and returns the last position, 0 if the append did not pass.
 func (l *Log) send(ctx context.Context, q querier, a eventstore.Append, ids []int32, one, all string) (eventstore.Position, error) {
 	if cannotPass(a, ids) {
 		return 0, nil
 	}
-	sql, args := all, allArgs(a, ids)
-	if len(a.Batches) == 1 && len(a.Guards) == 0 {
-		sql, args = one, oneArgs(&a.Batches[0], ids[0])
-	}
+	sql, args := statementFor(a, ids, one, all)
 	var ok bool
 	var position *int64
 	if err := q.QueryRow(ctx, sql, args...).Scan(&ok, &position); err != nil {

@@ -202,10 +202,7 @@ func (l *Log) sendWith(ctx context.Context, q querier, before string, a eventsto
 	if cannotPass(a, ids) {
 		return 0, nil
 	}
-	sql, args := all, allArgs(a, ids)
-	if len(a.Batches) == 1 && len(a.Guards) == 0 {
-		sql, args = one, oneArgs(&a.Batches[0], ids[0])
-	}
+	sql, args := statementFor(a, ids, one, all)
 	b := &pgx.Batch{}
 	if before != "" {
 		b.Queue(before)
