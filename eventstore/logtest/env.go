@@ -202,8 +202,12 @@ func (e *env) feed(after eventstore.Position, f eventstore.Filter, limit int) []
 	return all
 }
 
-// pollInterval is how long the suite waits before it looks again.
-const pollInterval = 2 * time.Millisecond
+// pollInterval is how long the suite waits before it looks again, pollTimeout how
+// long it goes on looking.
+const (
+	pollInterval = 2 * time.Millisecond
+	pollTimeout  = 20 * time.Second
+)
 
 // readFeed reads the feed page by page until nothing is left and the horizon has
 // passed a position. A horizon may be held back for a moment by somebody else's
@@ -232,10 +236,13 @@ func readFeed(ctx context.Context, store *eventstore.Store, after eventstore.Pos
 // poll calls f until it returns true; the case's context bounds it.
 func (e *env) poll(what string, f func() bool) {
 	e.Helper()
+	limit := time.After(pollTimeout)
 	for !f() {
 		select {
 		case <-e.ctx.Done():
 			e.Fatalf("waited too long until %s", what)
+		case <-limit:
+			e.Fatalf("waited %v in vain until %s", pollTimeout, what)
 		case <-time.After(pollInterval):
 		}
 	}

@@ -219,7 +219,9 @@ func TestOrderUnderPlans(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := fmt.Sprintf("%s.entries_%d", schema, id)
-	for _, rewrite := range []string{"vacuum full " + table, "cluster " + table + " using " + fmt.Sprintf("entries_%d_pkey", id), "vacuum full " + schema + ".streams"} {
+	exec1(t, p, "create index backward on "+table+" (seqno desc)")
+	for _, rewrite := range []string{"cluster " + table + " using backward", "vacuum full " + table,
+		"cluster " + table + " using " + fmt.Sprintf("entries_%d_pkey", id), "vacuum full " + schema + ".streams"} {
 		exec1(t, p, rewrite)
 		for _, off := range []string{"indexscan", "seqscan"} {
 			_, bent := open(t, pool(t, pgtest.DSN(t), withParam("enable_"+off, "off")), schema)
