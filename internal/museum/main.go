@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"runtime"
 	"time"
 )
 
@@ -34,8 +35,8 @@ type bug struct {
 	run      string // which tests of the area's package are to catch it, for go test -run
 }
 
-var areas = []area{contractBugs, inputBugs, storeBugs, schemaBugs, pglogStatementBugs, pglogFeedBugs, pglogWithinBugs, aggregateBugs,
-	aggregateUnknownBugs, projectorBugs, projectorStoreBugs, pgcheckpointBugs, natsannounceBugs, migrationBugs, loanBugs}
+var areas = []area{contractBugs, inputBugs, storeBugs, schemaBugs, pglogStatementBugs, pglogFeedBugs, pglogGroupBugs, pglogWithinBugs,
+	aggregateBugs, aggregateUnknownBugs, projectorBugs, projectorStoreBugs, pgcheckpointBugs, natsannounceBugs, migrationBugs, loanBugs, bankBugs, cliBugs}
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
 
@@ -45,6 +46,7 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	list := flags.Bool("list", false, "list the bugs, and say which no longer apply; run nothing")
 	why := flags.Bool("why", false, "show what the tests said of each bug")
 	bare := flags.Bool("bare", false, "do not run the tests without the bugs first")
+	side := flags.Int("j", min(2, runtime.NumCPU()), "how many bugs are tried side by side")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -57,7 +59,7 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	if *list {
 		return catalogue(out, chosen)
 	}
-	m := &museum{out: out, why: *why, total: count(chosen), began: time.Now()}
+	m := &museum{out: out, why: *why, total: count(chosen), began: time.Now(), slots: make(chan struct{}, max(*side, 1))}
 	for _, a := range chosen {
 		m.show(ctx, a, *bare)
 	}
@@ -114,38 +116,52 @@ type museum struct {
 	total          int
 	passed, failed int
 	began          time.Time
+	slots          chan struct{} // as many as are tried side by side
 }
 
 // show tries the bugs of an area, after its tests without any bug: tests that fail
 // by themselves catch nothing.
 func (m *museum) show(ctx context.Context, a area, bare bool) {
 	if !bare {
-		t := time.Now()
-		if v := a.control(ctx); v.kind != missed {
-			m.line("BROKEN", a.name+" without a bug: "+v.text, t)
-			fmt.Fprintln(m.out, v.output)
+		v := timed(func() verdict { return a.control(ctx) })
+		if v.kind != missed {
 			m.failed += len(a.bugs)
+			m.line("BROKEN", a.name+" without a bug: "+v.text, v)
 			return
 		}
-		m.line("control", a.name, t)
+		m.line("control", a.name, v)
 	}
-	for _, b := range a.bugs {
-		t := time.Now()
-		v := b.try(ctx, a.pkg)
+	tried := make([]chan verdict, len(a.bugs))
+	for i, b := range a.bugs {
+		tried[i] = make(chan verdict, 1)
+		go func() {
+			m.slots <- struct{}{}
+			defer func() { <-m.slots }()
+			tried[i] <- timed(func() verdict { return b.try(ctx, a.pkg) })
+		}()
+	}
+	for i, b := range a.bugs {
+		v := <-tried[i]
 		if v.kind == caught {
 			m.passed++
 		} else {
 			m.failed++
 		}
-		m.line(string(v.kind), fmt.Sprintf("%s: %s: %s", a.name, b.name, v.text), t)
-		if m.why || v.kind == broken {
-			fmt.Fprintln(m.out, v.output)
-		}
+		m.line(string(v.kind), a.name+": "+b.name+": "+v.text, v)
 	}
 }
 
+func timed(f func() verdict) verdict {
+	began := time.Now()
+	v := f()
+	v.took = time.Since(began)
+	return v
+}
+
 // line prints a verdict, how many there are, and the time it took, alone and in all.
-func (m *museum) line(verdict, text string, since time.Time) {
-	fmt.Fprintf(m.out, "%-8s %3d/%d %6.1f s %6.0f s  %s\n", verdict, m.passed+m.failed, m.total,
-		time.Since(since).Seconds(), time.Since(m.began).Seconds(), text)
+func (m *museum) line(word, text string, v verdict) {
+	fmt.Fprintf(m.out, "%-8s %3d/%d %6.1f s %6.0f s  %s\n", word, m.passed+m.failed, m.total, v.took.Seconds(), time.Since(m.began).Seconds(), text)
+	if m.why && word != "control" || word == string(broken) {
+		fmt.Fprintln(m.out, v.output)
+	}
 }

@@ -28,6 +28,7 @@ type verdict struct {
 	kind   kind
 	text   string // by which test it was caught, or what is wrong
 	output string // of the tests, shortened
+	took   time.Duration
 }
 
 type kind string
@@ -51,12 +52,12 @@ func (a area) control(ctx context.Context) verdict {
 func (b bug) try(ctx context.Context, pkg string) verdict {
 	dir, err := os.MkdirTemp("", "wattle-museum-")
 	if err != nil {
-		return verdict{broken, err.Error(), ""}
+		return verdict{kind: broken, text: err.Error()}
 	}
 	defer os.RemoveAll(dir)
 	overlay, err := b.plant(dir)
 	if err != nil {
-		return verdict{broken, err.Error(), ""}
+		return verdict{kind: broken, text: err.Error()}
 	}
 	return test(ctx, pkg, b.run, overlay, timeout)
 }
@@ -111,7 +112,7 @@ func test(ctx context.Context, pkg, pattern, overlay string, limit time.Duration
 
 // judge reads the output of go test.
 func judge(out string, err error) verdict {
-	v := verdict{broken, "", shortened(out)}
+	v := verdict{kind: broken, output: shortened(out)}
 	switch {
 	case strings.Contains(out, "no tests to run"):
 		v.text = "no test matches"
