@@ -16,7 +16,7 @@ var loanBugs = area{"loan", "examples/loan", []bug{
 	{"granted on any number of offers", "examples/loan/rules.go",
 		"if s.Offers.Live() == 1 && s.Offers.Returned > 0 {",
 		"if s.Offers.Live() > 0 && s.Offers.Returned > 0 {", "TestEveryRuleRefuses|TestDecideAgreesWithHistory"},
-	{"decline after an accepted offer", "examples/loan/rules.go",
+	{"offers change after one was declined", "examples/loan/rules.go",
 		"	ok := !s.Offers.Accepted && !s.Offers.Declined\n",
 		"	ok := !s.Offers.Accepted\n", "TestEveryRuleRefuses|TestDecideAgreesWithHistory"},
 	{"work completed more often than begun", "examples/loan/work.go",
