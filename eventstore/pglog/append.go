@@ -30,25 +30,25 @@ func (l *Log) Append(ctx context.Context, a eventstore.Append) (eventstore.Appen
 	}
 	defer leave()
 	if l.groupable(a) {
-		return l.appendInLane(ctx, a)
+		return l.appendGrouped(ctx, a)
 	}
 	return l.appendAlone(ctx, a)
 }
 
-// appendInLane sends an append at once if a lane is free, else as one of a group.
-func (l *Log) appendInLane(ctx context.Context, a eventstore.Append) (eventstore.Appended, error) {
+// appendGrouped sends an append at once if a sender is free, else as one of a group.
+func (l *Log) appendGrouped(ctx context.Context, a eventstore.Append) (eventstore.Appended, error) {
 	b := &a.Batches[0]
 	id, err := l.number(ctx, l.pool, "append", b.Stream.Category(), b.Stream)
 	if err != nil {
 		return eventstore.Appended{}, err
 	}
 	m := newMember(b, id)
-	free, err := l.lanes.enter(m)
+	free, err := l.senders.enter(m)
 	if err != nil {
 		return eventstore.Appended{}, err
 	}
 	if free {
-		defer l.leaveLane()
+		defer l.leaveSender()
 		return l.appendAlone(ctx, a)
 	}
 	position, done, err := l.await(ctx, m)

@@ -186,7 +186,8 @@ func (l *Log) DeleteCategory(ctx context.Context, name eventstore.Category) erro
 	if err != nil {
 		return l.translate(op, "", err, writing)
 	}
-	return l.sweepStreams(ctx, id)
+	l.sweepStreams(ctx, id)
+	return nil
 }
 
 // dropPause lies between two attempts to drop a table: appends that waited behind
@@ -213,14 +214,14 @@ func (l *Log) dropCategory(ctx context.Context, op string, id int32) error {
 // sweepStreams removes the registry rows of a category that is gone, a bounded
 // number at a time. Rows left by a failure are out of reach and harmless;
 // Reclaim finds them.
-func (l *Log) sweepStreams(ctx context.Context, id int32) error {
+func (l *Log) sweepStreams(ctx context.Context, id int32) {
 	for {
 		var n int64
 		if err := l.pool.QueryRow(ctx, l.sql.deleteStreams, id).Scan(&n); err != nil || n == 0 {
 			if err != nil {
 				l.logger.WarnContext(ctx, "registry rows of a deleted category left behind", "category", id, "error", err)
 			}
-			return nil
+			return
 		}
 	}
 }

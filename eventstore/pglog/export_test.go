@@ -26,11 +26,11 @@ func (l *Log) AppendStatement(ctx context.Context, b *eventstore.Batch) (string,
 	return l.sql.appendOne, oneArgs(b, id), err
 }
 
-// Queued is how many appends wait for a lane.
+// Queued is how many appends wait for a sender.
 func (l *Log) Queued() int {
-	l.lanes.mu.Lock()
-	defer l.lanes.mu.Unlock()
-	return len(l.lanes.queue)
+	l.senders.mu.Lock()
+	defer l.senders.mu.Unlock()
+	return len(l.senders.queue)
 }
 
 // ReclaimStatement is the text of a step of Reclaim in a category's table.

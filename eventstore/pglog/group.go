@@ -1,10 +1,10 @@
 // Group commit: appends that arrive while others are in flight go together as the
 // next statement, each decided by its own predicate.
 //
-// A few lanes send, each one statement at a time on a connection of its own. An
-// append that finds a free lane is sent at once and alone, by its own goroutine, so
+// A few senders work, each with one statement at a time on a connection of its own. An
+// append that finds a free sender is sent at once and alone, by its own goroutine, so
 // nothing is added when there is nothing to wait for. Otherwise it waits in a queue,
-// and the next lane that is free takes all that wait. There is no timer.
+// and the next sender that is free takes all that wait. There is no timer.
 //
 // What can make a neighbour wait or fail is kept out of a group: an append of
 // several streams or with guards, a stream's first append (it may wait for somebody
@@ -15,8 +15,11 @@
 package pglog
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -27,10 +30,10 @@ import (
 
 // Bounds of group commit.
 const (
-	// DefaultLanes is how many statements of appends one Log has in flight. Few make
-	// large groups; but as long as each append can have a lane to itself that is
-	// faster than any group (make bench BENCH='-lanes 2,4,8').
-	DefaultLanes = 4
+	// DefaultSenders is how many statements of appends one Log has in flight. Few make
+	// large groups; but as long as each append can have a sender to itself that is
+	// faster than any group (make bench BENCH='-senders 2,4,8').
+	DefaultSenders = 4
 
 	maxGroup      = 128     // appends in one statement
 	maxGroupBytes = 8 << 20 // their payload
@@ -38,8 +41,8 @@ const (
 	maxQueueBytes = 256 << 20
 )
 
-// lanes are the senders of one Log.
-type lanes struct {
+// senders are those of one Log and the appends that wait for them.
+type senders struct {
 	most int
 
 	mu    sync.Mutex
@@ -71,22 +74,28 @@ type group struct {
 	waiting int
 }
 
+// newMember copies what the batch refers to: a caller whose context ends leaves with
+// the outcome unknown, and may use his payload anew before the group has been sent.
 func newMember(b *eventstore.Batch, id int32) *member {
-	m := &member{batch: b, id: id, done: make(chan outcome, 1)}
-	for i := range b.Events {
-		m.bytes += len(b.Events[i].Data)
+	own := *b
+	own.Events = slices.Clone(b.Events)
+	m := &member{batch: &own, id: id, done: make(chan outcome, 1)}
+	for i := range own.Events {
+		e := &own.Events[i]
+		e.Data, e.Metadata = bytes.Clone(e.Data), maps.Clone(e.Metadata)
+		m.bytes += len(e.Data)
 	}
 	return m
 }
 
 // groupable says if an append may share a statement.
 func (l *Log) groupable(a eventstore.Append) bool {
-	return l.lanes.most > 0 && len(a.Batches) == 1 && len(a.Guards) == 0 &&
+	return l.senders.most > 0 && len(a.Batches) == 1 && len(a.Guards) == 0 &&
 		a.Batches[0].After.Seqno > 0 && a.Batches[0].Last() <= eventstore.MaxNumber // no column holds more
 }
 
-// enter takes a free lane, or queues m and returns false.
-func (s *lanes) enter(m *member) (free bool, err error) {
+// enter takes a free sender, or queues m and returns false.
+func (s *senders) enter(m *member) (free bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.busy < s.most {
@@ -102,9 +111,9 @@ func (s *lanes) enter(m *member) (free bool, err error) {
 	return false, nil
 }
 
-// leaveLane gives a lane to those who wait, or back.
-func (l *Log) leaveLane() {
-	if g := l.lanes.next(); g != nil {
+// leaveSender gives a sender to those who wait, or back.
+func (l *Log) leaveSender() {
+	if g := l.senders.next(); g != nil {
 		go l.serve(g)
 	}
 }
@@ -112,17 +121,17 @@ func (l *Log) leaveLane() {
 // serve sends groups until nobody waits. It is nobody's goroutine: a group goes on
 // when one of its callers leaves.
 func (l *Log) serve(g *group) {
-	for ; g != nil; g = l.lanes.next() {
+	for ; g != nil; g = l.senders.next() {
 		ctx, cancel := context.WithCancel(context.Background())
-		if l.lanes.start(g, cancel) {
+		if l.senders.start(g, cancel) {
 			l.sendGroup(ctx, g)
 		}
 		cancel()
 	}
 }
 
-// next takes the next group off the queue; nil if nobody waits: then the lane is free.
-func (s *lanes) next() *group {
+// next takes the next group off the queue; nil if nobody waits: then the sender is free.
+func (s *senders) next() *group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {
@@ -131,11 +140,11 @@ func (s *lanes) next() *group {
 	}
 	g := &group{}
 	last := map[eventstore.Stream]*member{}
-	bytes := 0
+	size := 0
 	rest := s.queue[:0]
 	for _, m := range s.queue {
 		before := last[m.batch.Stream]
-		full := len(g.members) > 0 && (len(g.members) == maxGroup || bytes+m.bytes > maxGroupBytes)
+		full := len(g.members) > 0 && (len(g.members) == maxGroup || size+m.bytes > maxGroupBytes)
 		if full || before != nil && !m.follows(before) {
 			rest = append(rest, m)
 			last[m.batch.Stream] = barrier // nothing behind it may overtake it
@@ -143,12 +152,12 @@ func (s *lanes) next() *group {
 		}
 		m.group = g
 		g.members = append(g.members, m)
-		bytes += m.bytes
+		size += m.bytes
 		last[m.batch.Stream] = m
 	}
 	clear(s.queue[len(rest):])
 	s.queue = rest
-	s.bytes -= bytes
+	s.bytes -= size
 	g.waiting = len(g.members)
 	return g
 }
@@ -166,7 +175,7 @@ func (m *member) follows(before *member) bool {
 }
 
 // start notes how to end a group; false if all its callers have left already.
-func (s *lanes) start(g *group, cancel context.CancelFunc) bool {
+func (s *senders) start(g *group, cancel context.CancelFunc) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g.cancel = cancel
@@ -175,7 +184,7 @@ func (s *lanes) start(g *group, cancel context.CancelFunc) bool {
 
 // leave takes a caller whose context has ended off. It returns true if its append
 // was still in the queue, so was never sent.
-func (s *lanes) leave(m *member) (unsent bool) {
+func (s *senders) leave(m *member) (unsent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m.group == nil {
@@ -202,7 +211,7 @@ func (l *Log) await(ctx context.Context, m *member) (position eventstore.Positio
 		return o.position, !o.alone, o.err
 	case <-ctx.Done():
 	}
-	if l.lanes.leave(m) {
+	if l.senders.leave(m) {
 		return 0, true, ctx.Err()
 	}
 	select {

@@ -13,7 +13,7 @@ import (
 
 func TestGroupDecidesEach(t *testing.T) {
 	const n = 7
-	o := newOneLaneAfter(t, n, func(_ *oneLane, other *eventstore.Store) {
+	o := newOneSenderAfter(t, n, func(_ *oneSender, other *eventstore.Store) {
 		if _, err := other.Fence(t.Context(), stream(1), eventstore.NewUUID()); err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestGroupDecidesEach(t *testing.T) {
 // each caller that still waits.
 func TestGroupCutOff(t *testing.T) {
 	const n = 4
-	o := newOneLane(t, n)
+	o := newOneSender(t, n)
 	for i := range n {
 		o.background(stream(i), func(_ eventstore.Appended, err error) {
 			if !errors.Is(err, eventstore.ErrUnknown) {

@@ -11,7 +11,7 @@ import (
 
 func TestQueueIsBounded(t *testing.T) {
 	for _, size := range []int{1, 32 << 20} {
-		s := lanes{most: 1, busy: 1}
+		s := senders{most: 1, busy: 1}
 		n := 0
 		for ; n <= maxQueue; n++ {
 			free, err := s.enter(&member{batch: &eventstore.Batch{Stream: "account-a"}, bytes: size})
@@ -25,5 +25,18 @@ func TestQueueIsBounded(t *testing.T) {
 		if most := min(maxQueue, maxQueueBytes/size); n != most || len(s.queue) != most || s.bytes != most*size {
 			t.Errorf("%d appends of %d bytes wait, %d are allowed", n, size, most)
 		}
+	}
+}
+
+// TestMemberIsACopy: a caller who has left may change his payload before the group
+// that holds his append goes out.
+func TestMemberIsACopy(t *testing.T) {
+	b := &eventstore.Batch{Stream: "account-a", Events: []eventstore.Event{{Data: []byte("before"), Metadata: eventstore.Metadata{"k": "before"}}}}
+	m := newMember(b, 1)
+	copy(b.Events[0].Data, "after!")
+	b.Events[0].Metadata["k"] = "after"
+	b.Events[0].Type = "after"
+	if e := m.batch.Events[0]; string(e.Data) != "before" || e.Metadata["k"] != "before" || e.Type != "" || m.bytes != 6 {
+		t.Errorf("%+v, %d bytes, want what was given", e, m.bytes)
 	}
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/wattle-es/wattle/migrations/pgtest"
 )
 
-// oneLane is a store whose log has one lane, with its wire and a way to block that
-// lane: a row that a transaction of the test's has locked.
-type oneLane struct {
+// oneSender is a store whose log has one sender, with its wire and a way to block that
+// sender: a row that a transaction of the test's has locked.
+type oneSender struct {
 	t    *testing.T
 	s    *eventstore.Store
 	l    *pglog.Log
@@ -32,19 +32,19 @@ type oneLane struct {
 	wg   sync.WaitGroup
 }
 
-// newOneLane returns it with n warm streams, account-00…, and the lane blocked by
+// newOneSender returns it with n warm streams, account-00…, and the sender blocked by
 // an append to account-blocker.
-func newOneLane(t *testing.T, n int) *oneLane { return newOneLaneAfter(t, n, nil) }
+func newOneSender(t *testing.T, n int) *oneSender { return newOneSenderAfter(t, n, nil) }
 
-// newOneLaneAfter calls prepare, with another process's store, before it blocks.
-func newOneLaneAfter(t *testing.T, n int, prepare func(o *oneLane, other *eventstore.Store)) *oneLane {
+// newOneSenderAfter calls prepare, with another process's store, before it blocks.
+func newOneSenderAfter(t *testing.T, n int, prepare func(o *oneSender, other *eventstore.Store)) *oneSender {
 	t.Helper()
 	p, schema, _, other := fresh(t)
-	o := &oneLane{t: t, own: map[eventstore.Stream]eventstore.Batch{}}
+	o := &oneSender{t: t, own: map[eventstore.Stream]eventstore.Batch{}}
 	o.sql = func(sql string) { t.Helper(); exec1(t, p, strings.ReplaceAll(sql, "{s}", schema)) }
 	bent := pool(t, pgtest.DSN(t), func(c *pgxpool.Config) { c.MaxConns = 20; o.wire.config(c) })
 	var err error
-	if o.l, err = pglog.Open(t.Context(), bent, &pglog.Options{Schema: schema, Lanes: 1}); err != nil {
+	if o.l, err = pglog.Open(t.Context(), bent, &pglog.Options{Schema: schema, Senders: 1}); err != nil {
 		t.Fatal(err)
 	}
 	o.s = eventstore.New(o.l, nil)
@@ -61,7 +61,7 @@ func newOneLaneAfter(t *testing.T, n int, prepare func(o *oneLane, other *events
 	rollback(t, o.tx)
 	o.lock(p, schema, "blocker")
 	o.background("account-blocker", nil)
-	eventually(t, "the blocker waits in its lane", func() bool { return waitingForLocks(t, p) == 1 })
+	eventually(t, "the blocker waits in its sender", func() bool { return waitingForLocks(t, p) == 1 })
 	t.Cleanup(o.wg.Wait)
 	return o
 }
@@ -73,13 +73,13 @@ func waitingForLocks(t *testing.T, p *pgxpool.Pool) (n int) {
 	return n
 }
 
-func (o *oneLane) warm(s eventstore.Stream) {
+func (o *oneSender) warm(s eventstore.Stream) {
 	o.t.Helper()
 	b := batch(s, 1)
 	o.own[s] = next(b, must(o.t, o.s, one(b)).Receipts[0], 2)
 }
 
-func (o *oneLane) lock(p *pgxpool.Pool, schema, key string) {
+func (o *oneSender) lock(p *pgxpool.Pool, schema, key string) {
 	o.t.Helper()
 	if _, err := o.tx.Exec(o.t.Context(), "select from "+schema+".streams where key = $1 for update", key); err != nil {
 		o.t.Fatal(err)
@@ -87,7 +87,7 @@ func (o *oneLane) lock(p *pgxpool.Pool, schema, key string) {
 }
 
 // background appends the owner's next batch and hands the outcome to then.
-func (o *oneLane) background(s eventstore.Stream, then func(eventstore.Appended, error)) {
+func (o *oneSender) background(s eventstore.Stream, then func(eventstore.Appended, error)) {
 	b := o.own[s]
 	o.wg.Go(func() {
 		done, err := o.s.Append(context.Background(), one(b))
@@ -99,12 +99,12 @@ func (o *oneLane) background(s eventstore.Stream, then func(eventstore.Appended,
 	})
 }
 
-func (o *oneLane) queued(n int) {
+func (o *oneSender) queued(n int) {
 	o.t.Helper()
 	eventually(o.t, fmt.Sprint(n, " appends are queued"), func() bool { return o.l.Queued() == n })
 }
 
-func (o *oneLane) unblock() {
+func (o *oneSender) unblock() {
 	o.t.Helper()
 	if err := o.tx.Rollback(o.t.Context()); err != nil {
 		o.t.Fatal(err)
@@ -114,7 +114,7 @@ func (o *oneLane) unblock() {
 // TestGroup: what waits goes together in one statement, each with its outcome.
 func TestGroup(t *testing.T) {
 	const n = 30
-	o := newOneLane(t, n)
+	o := newOneSender(t, n)
 	stale := o.own[stream(7)] // its place will be taken before the group goes
 	stale.ID, stale.After = eventstore.NewUUID(), eventstore.Mark{Seqno: 1, ID: eventstore.NewUUID()}
 	o.own[stream(7)] = stale
@@ -151,7 +151,7 @@ func TestGroup(t *testing.T) {
 // TestGroupPipelined: an owner's batches sent one behind the other go in one group;
 // each gets its own receipt and position.
 func TestGroupPipelined(t *testing.T) {
-	o := newOneLane(t, 2)
+	o := newOneSender(t, 2)
 	var mu sync.Mutex
 	positions := map[eventstore.Seqno]eventstore.Position{}
 	b := o.own[stream(0)]
@@ -196,11 +196,11 @@ func TestGroupPipelined(t *testing.T) {
 func TestGroupLockedNeighbour(t *testing.T) {
 	const n = 5
 	p, schema, _, _ := fresh(t)
-	l, err := pglog.Open(t.Context(), p, &pglog.Options{Schema: schema, Lanes: 1})
+	l, err := pglog.Open(t.Context(), p, &pglog.Options{Schema: schema, Senders: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &oneLane{t: t, s: eventstore.New(l, nil), l: l, own: map[eventstore.Stream]eventstore.Batch{}}
+	o := &oneSender{t: t, s: eventstore.New(l, nil), l: l, own: map[eventstore.Stream]eventstore.Batch{}}
 	for i := range n {
 		o.warm(stream(i))
 	}
@@ -211,7 +211,7 @@ func TestGroupLockedNeighbour(t *testing.T) {
 	o.tx = second
 	o.lock(p, schema, "03")
 	o.background("account-blocker", nil)
-	eventually(t, "the blocker waits in its lane", func() bool { return waitingForLocks(t, p) == 1 })
+	eventually(t, "the blocker waits in its sender", func() bool { return waitingForLocks(t, p) == 1 })
 	var written atomic.Int64
 	for i := range n {
 		o.background(stream(i), func(_ eventstore.Appended, err error) {
@@ -238,7 +238,7 @@ func TestGroupLockedNeighbour(t *testing.T) {
 	checkStreams(t, o.s, n)
 }
 
-func (o *oneLane) begin(p *pgxpool.Pool) pgx.Tx {
+func (o *oneSender) begin(p *pgxpool.Pool) pgx.Tx {
 	o.t.Helper()
 	tx, err := p.Begin(o.t.Context())
 	if err != nil {
@@ -251,7 +251,7 @@ func (o *oneLane) begin(p *pgxpool.Pool) pgx.Tx {
 // TestGroupCancelled: a caller who leaves the queue has written nothing; its
 // neighbours do not notice.
 func TestGroupCancelled(t *testing.T) {
-	o := newOneLane(t, 4)
+	o := newOneSender(t, 4)
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
 	b := o.own[stream(2)]
@@ -285,7 +285,7 @@ func TestGroupCancelled(t *testing.T) {
 // learns by resending that it is there once.
 func TestGroupLostAnswer(t *testing.T) {
 	const n = 6
-	o := newOneLane(t, n)
+	o := newOneSender(t, n)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var sent sync.WaitGroup
@@ -320,7 +320,7 @@ func TestGroupLostAnswer(t *testing.T) {
 // its registry, which makes the server take the whole group back: its neighbours are
 // written.
 func TestGroupTakenBack(t *testing.T) {
-	o := newOneLaneAfter(t, 3, func(o *oneLane, _ *eventstore.Store) {
+	o := newOneSenderAfter(t, 3, func(o *oneSender, _ *eventstore.Store) {
 		create(t, o.s, "doomed")
 		o.warm("doomed-a")
 		o.sql("do $$ begin execute format('drop table {s}.entries_%s', (select id from {s}.categories where name = 'doomed')); end $$")
@@ -349,7 +349,7 @@ func TestOwners(t *testing.T) {
 	const owners, each = 32, 20
 	stores := make([]*eventstore.Store, 2)
 	for i := range stores {
-		l, err := pglog.Open(t.Context(), bent, &pglog.Options{Schema: schema, Lanes: 2})
+		l, err := pglog.Open(t.Context(), bent, &pglog.Options{Schema: schema, Senders: 2})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,10 +72,10 @@ type Options struct {
 	// without limit before PostgreSQL 17's transaction_timeout). Needs the same role
 	// or pg_signal_backend. 0: eventstore.DefaultLeaseTTL; negative: never.
 	HolderTTL time.Duration
-	// Lanes is how many statements of appends are in flight; what comes meanwhile goes
-	// together as the next one. 0: DefaultLanes; negative: no group commit. It is never
+	// Senders is how many statements of appends are in flight; what comes meanwhile goes
+	// together as the next one. 0: DefaultSenders; negative: no group commit. It is never
 	// more than the connections of the pool.
-	Lanes int
+	Senders int
 	// Logger is told of sessions ended. Nil: nobody.
 	Logger *slog.Logger
 }
@@ -92,7 +92,7 @@ type Log struct {
 	categories  categoryCache
 	watch       watchdog
 	pace        pace
-	lanes       lanes
+	senders     senders
 	reclaimer   reclaimer
 
 	mu     sync.RWMutex // held for reading through every call
@@ -123,10 +123,10 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Log, error) {
 		l.logger = slog.New(slog.DiscardHandler)
 	}
 	l.sql = newStatements(l.schema, l.holderTTL)
-	if l.lanes.most = o.Lanes; o.Lanes == 0 {
-		l.lanes.most = DefaultLanes
+	if l.senders.most = o.Senders; o.Senders == 0 {
+		l.senders.most = DefaultSenders
 	}
-	l.lanes.most = min(l.lanes.most, int(pool.Config().MaxConns))
+	l.senders.most = min(l.senders.most, int(pool.Config().MaxConns))
 	if err := l.check(ctx); err != nil {
 		return nil, err
 	}

@@ -36,21 +36,21 @@ func run(args []string, stdout, stderr io.Writer) int {
 	seconds := flags.Float64("seconds", 2, "seconds of each measurement")
 	repeats := flags.Int("repeats", 3, "interleaved repeats; medians are printed")
 	xes := flags.String("xes", "", "an XES log to replay end to end, as bpic2012.xes.gz; without it generated applications")
-	lanes := flags.String("lanes", fmt.Sprint(pglog.DefaultLanes), "numbers of lanes to measure, as 2,4,8; -1 is no group commit")
+	senders := flags.String("senders", fmt.Sprint(pglog.DefaultSenders), "numbers of senders to measure, as 2,4,8; -1 is no group commit")
 	payload := flags.Int("payload", 900, "bytes of each event's data")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	var numbers []int
-	for s := range strings.SplitSeq(*lanes, ",") {
+	for s := range strings.SplitSeq(*senders, ",") {
 		n, err := strconv.Atoi(s)
 		if err != nil {
-			fmt.Fprintf(stderr, "-lanes: wanted numbers with commas between, found %q\n", *lanes)
+			fmt.Fprintf(stderr, "-senders: wanted numbers with commas between, found %q\n", *senders)
 			return 2
 		}
 		numbers = append(numbers, n)
 	}
-	b := &bench{lanes: numbers, xes: *xes, d: time.Duration(*seconds * float64(time.Second)), repeats: *repeats, data: payloadOf(*payload)}
+	b := &bench{senders: numbers, xes: *xes, d: time.Duration(*seconds * float64(time.Second)), repeats: *repeats, data: payloadOf(*payload)}
 	if err := b.all(context.Background(), stdout); err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -60,7 +60,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 type bench struct {
 	xes     string
-	lanes   []int
+	senders []int
 	d       time.Duration
 	repeats int
 	data    []byte
@@ -186,14 +186,14 @@ func (b *bench) appends(ctx context.Context, out io.Writer) error {
 	for _, n := range []int{1, 4, 16, 64} {
 		what := []func() (figure, error){func() (figure, error) { return b.floor(ctx, n) }}
 		names := []string{"bare INSERT"}
-		for _, lanes := range b.lanes {
-			log, err := pglog.Open(ctx, b.pool, &pglog.Options{Lanes: lanes})
+		for _, senders := range b.senders {
+			log, err := pglog.Open(ctx, b.pool, &pglog.Options{Senders: senders})
 			if err != nil {
 				return err
 			}
 			store := eventstore.New(log, nil)
 			what = append(what, func() (figure, error) { return b.product(ctx, store, n) })
-			names = append(names, fmt.Sprintf("pglog, %d lanes", lanes))
+			names = append(names, fmt.Sprintf("pglog, %d senders", senders))
 		}
 		figures, err := b.inTurn(what...)
 		if err != nil {
