@@ -1,5 +1,5 @@
-// The other small interfaces of a backend. Every backend of ours implements the
-// first four; BackwardReader is an extension, for which Store has a fallback.
+// The other small interfaces of a backend. Every backend of ours implements all but
+// BackwardReader, which is an extension: Store has a fallback for it.
 
 package eventstore
 
@@ -28,8 +28,10 @@ const (
 	// Shared is for any number of streams: created by their first append or fence,
 	// and all of them in the feed. The default.
 	Shared Layout = iota
-	// Dedicated is for few, busy, forward-read streams, created explicitly and not
-	// in the feed.
+	// Dedicated is for few, busy, forward-read streams. They are created explicitly
+	// (see [Streams]) and are not in the feed: their entries have no Position, an
+	// append to them gives no Token, and they are followed with ReadFrom. Their Holds
+	// and checkpoints are seqnos.
 	Dedicated
 )
 
@@ -48,6 +50,20 @@ type CategorySpec struct {
 	// TrimFreely lets Trim go past the last durable snapshot. Without it (the
 	// default) a stream is only trimmed behind a snapshot, as aggregates need it.
 	TrimFreely bool
+}
+
+// Streams creates and drops the streams of dedicated categories. Every operation on
+// one that does not exist answers ErrNoSuchStream and creates nothing.
+type Streams interface {
+	// CreateStreams creates streams, empty and at epoch 0; one that exists stays as
+	// it is, so calling it again is safe. ErrNoSuchCategory, and ErrInvalid if a
+	// category is not dedicated, before anything is created; if it fails on the way
+	// some of many may have been created.
+	CreateStreams(ctx context.Context, streams []Stream) error
+	// DropStream removes a stream with its entries, snapshot and holds.
+	// ErrNoSuchStream if there is none. A stream created anew under its name begins
+	// at seqno 1 and epoch 0.
+	DropStream(ctx context.Context, s Stream) error
 }
 
 // Snapshots keeps the newest snapshot of each stream.

@@ -286,6 +286,24 @@ func DivergedError(op string, s Stream, at Mark, h Head) error {
 		Hint: "history was lost or rewritten; stop and look", Head: &h}
 }
 
+// NoSuchStreamError is the ErrNoSuchStream of a dedicated stream.
+func NoSuchStreamError(op string, s Stream) error {
+	return &Error{Kind: ErrNoSuchStream, Op: op, Stream: s, Wanted: "stream " + string(s), Found: "none of that name in a dedicated category",
+		Hint: "create it first (CreateStreams)"}
+}
+
+// NotDedicatedError refuses to create or drop a stream of a shared category.
+func NotDedicatedError(op string, s Stream) error {
+	return &Error{Kind: ErrInvalid, Op: op, Stream: s, Category: s.Category(), Wanted: "a stream of a dedicated category", Found: "one of a shared category",
+		Hint: "a shared stream is created by its first append or fence"}
+}
+
+// NotInFeedError refuses a position or the feed of a dedicated category.
+func NotInFeedError(op string, c Category) error {
+	return &Error{Kind: ErrInvalid, Op: op, Category: c, Wanted: "a shared category: a dedicated one has no positions", Found: "category " + string(c) + ", layout dedicated",
+		Hint: "follow its streams with ReadFrom, hold them by seqno"}
+}
+
 // SameSpec is nil if a category that exists is what is asked for, else ErrInvalid.
 func SameSpec(have, want CategorySpec) error {
 	if have == want {

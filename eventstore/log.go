@@ -29,12 +29,13 @@ type Log interface {
 	// ReadFrom returns the entries of a stream after a seqno, in order, at most
 	// limit and at most about MaxPageBytes of them, and at least one if there is
 	// one. It answers ErrTrimmed if the entry after+1 has been removed. A shared
-	// stream that does not exist reads as empty.
+	// stream that does not exist reads as empty, a dedicated one gives ErrNoSuchStream.
 	ReadFrom(ctx context.Context, s Stream, after Seqno, limit int) (Page, error)
 
 	// ReadFeed returns entries after a position, in position order, that match the
 	// filter. It looks at no more than limit entries of the filter's categories
-	// and nothing above the horizon, below which nothing can still appear. It
+	// and nothing above the horizon, below which nothing can still appear. Dedicated
+	// categories are not in it; naming one is ErrInvalid. It
 	// answers ErrTrimmed if after lies below the trimmed-to position of one of the
 	// categories, unless the filter takes snapshots.
 	ReadFeed(ctx context.Context, after Position, f Filter, limit int) (FeedPage, error)

@@ -260,6 +260,33 @@ func (s *Store) ListCategories(ctx context.Context) ([]CategorySpec, error) {
 	return l.ListCategories(ctx)
 }
 
+// CreateStreams creates streams of dedicated categories; see [Streams].
+func (s *Store) CreateStreams(ctx context.Context, streams ...Stream) error {
+	const op = "create streams"
+	for _, stream := range streams {
+		if err := stream.check(); err != nil {
+			return inOp(op, stream, err)
+		}
+	}
+	l, err := as[Streams](s, op)
+	if err != nil || len(streams) == 0 {
+		return err
+	}
+	return l.CreateStreams(ctx, streams)
+}
+
+// DropStream removes a stream of a dedicated category; see [Streams].
+func (s *Store) DropStream(ctx context.Context, stream Stream) error {
+	if err := stream.check(); err != nil {
+		return inOp("drop stream", stream, err)
+	}
+	l, err := as[Streams](s, "drop stream")
+	if err != nil {
+		return err
+	}
+	return l.DropStream(ctx, stream)
+}
+
 // SetHold registers or moves a hold; see [Holds].
 func (s *Store) SetHold(ctx context.Context, h Hold) error {
 	if err := h.check(); err != nil {

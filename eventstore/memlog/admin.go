@@ -21,10 +21,6 @@ func (l *Log) CreateCategory(ctx context.Context, spec eventstore.CategorySpec) 
 	if err := l.enter(ctx, "create category", ""); err != nil {
 		return err
 	}
-	if spec.Layout != eventstore.Shared {
-		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "create category", Category: spec.Name,
-			Wanted: "layout shared", Found: spec.Layout.String(), Hint: "memory keeps every stream alike"}
-	}
 	if c := l.categories[spec.Name]; c != nil {
 		return eventstore.SameSpec(c.spec, spec)
 	}
@@ -59,6 +55,53 @@ func (l *Log) ListCategories(ctx context.Context) ([]eventstore.CategorySpec, er
 		all = append(all, l.categories[name].spec)
 	}
 	return all, nil
+}
+
+// CreateStreams creates streams of dedicated categories.
+func (l *Log) CreateStreams(ctx context.Context, streams []eventstore.Stream) error {
+	const op = "create streams"
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range streams {
+		if _, err := l.dedicated(ctx, op, s); err != nil {
+			return err
+		}
+	}
+	for _, s := range streams {
+		if c := l.categories[s.Category()]; c.streams[s] == nil {
+			c.create(s)
+		}
+	}
+	return nil
+}
+
+// DropStream removes a stream of a dedicated category.
+func (l *Log) DropStream(ctx context.Context, s eventstore.Stream) error {
+	const op = "drop stream"
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c, err := l.dedicated(ctx, op, s)
+	if err != nil {
+		return err
+	}
+	if c.streams[s] == nil {
+		return eventstore.NoSuchStreamError(op, s)
+	}
+	delete(c.streams, s)
+	maps.DeleteFunc(l.holds, func(k holdKey, _ eventstore.Hold) bool { return k.stream == s })
+	return nil
+}
+
+// dedicated returns the category of a stream if it is a dedicated one.
+func (l *Log) dedicated(ctx context.Context, op string, s eventstore.Stream) (*category, error) {
+	if err := l.enter(ctx, op, s); err != nil {
+		return nil, err
+	}
+	c, err := l.category(op, s.Category(), s)
+	if err == nil && c.spec.Layout != eventstore.Dedicated {
+		err = eventstore.NotDedicatedError(op, s)
+	}
+	return c, err
 }
 
 // SaveSnapshot keeps sn if it is newer than the one kept.
@@ -114,12 +157,18 @@ func (l *Log) SetHold(ctx context.Context, h eventstore.Hold) error {
 // checkHold refuses a hold over what is gone already, or on another history.
 func (c *category) checkHold(h eventstore.Hold) error {
 	if h.Stream == "" {
+		if c.spec.Layout == eventstore.Dedicated {
+			return eventstore.NotInFeedError("set hold", h.Category)
+		}
 		if c.trimmedTo > 0 && h.Position <= c.trimmedTo {
 			return eventstore.TrimmedFeedError(h.Category, h.Position, c.trimmedTo)
 		}
 		return nil
 	}
 	st := c.streams[h.Stream]
+	if st == nil && c.spec.Layout == eventstore.Dedicated {
+		return eventstore.NoSuchStreamError("set hold", h.Stream)
+	}
 	head := headOf(st)
 	if head.Trimmed > 0 && h.Seqno <= head.Trimmed {
 		return eventstore.TrimmedError("set hold", h.Stream, h.Seqno, head)

@@ -21,7 +21,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Log implements eventstore.Log, Categories, Snapshots, Holds and Leases.
+// Log implements eventstore.Log, Categories, Streams, Snapshots, Holds and Leases.
 type Log struct {
 	now         func() time.Time
 	incarnation eventstore.UUID
@@ -94,7 +94,8 @@ func (l *Log) category(op string, name eventstore.Category, s eventstore.Stream)
 	return c, nil
 }
 
-// find returns category and stream; the stream is nil if it does not exist.
+// find returns category and stream; the stream is nil if it is a shared one that does
+// not exist.
 func (l *Log) find(ctx context.Context, op string, s eventstore.Stream) (*category, *stream, error) {
 	if err := l.enter(ctx, op, s); err != nil {
 		return nil, nil, err
@@ -102,6 +103,9 @@ func (l *Log) find(ctx context.Context, op string, s eventstore.Stream) (*catego
 	c, err := l.category(op, s.Category(), s)
 	if err != nil {
 		return nil, nil, err
+	}
+	if c.spec.Layout == eventstore.Dedicated && c.streams[s] == nil {
+		return nil, nil, eventstore.NoSuchStreamError(op, s)
 	}
 	return c, c.streams[s], nil
 }
@@ -134,7 +138,7 @@ func (l *Log) Append(ctx context.Context, a eventstore.Append) (eventstore.Appen
 	if err != nil {
 		return eventstore.Appended{}, err
 	}
-	done := eventstore.Appended{Token: eventstore.Token{Incarnation: l.incarnation}}
+	var done eventstore.Appended
 	for i := range a.Batches {
 		b := &a.Batches[i]
 		c := l.categories[b.Stream.Category()]
@@ -147,6 +151,9 @@ func (l *Log) Append(ctx context.Context, a eventstore.Append) (eventstore.Appen
 		}
 		last := c.streams[b.Stream].at(b.Last())
 		done.Token.Position = max(done.Token.Position, last.Position)
+	}
+	if done.Token.Position > 0 {
+		done.Token.Incarnation = l.incarnation
 	}
 	return done, nil
 }
@@ -206,14 +213,17 @@ func (l *Log) write(c *category, b *eventstore.Batch) {
 	}
 	st.head.Epoch, st.head.Holder = b.Epoch, b.Holder
 	for i, e := range b.Events {
-		l.position++
 		e.Data = append([]byte{}, e.Data...) // the payload stays the caller's
 		e.Metadata = maps.Clone(e.Metadata)
 		r := &record{Entry: eventstore.Entry{Event: e, Stream: b.Stream, Seqno: b.After.Seqno + eventstore.Seqno(i) + 1,
-			Epoch: b.Epoch, BatchID: b.ID, Position: l.position, Time: st.time}}
+			Epoch: b.Epoch, BatchID: b.ID, Time: st.time}}
 		st.records = append(st.records, r)
-		c.feed = append(c.feed, r)
 		st.head.Last = r.Mark()
+		if c.spec.Layout == eventstore.Shared {
+			l.position++
+			r.Position = l.position
+			c.feed = append(c.feed, r)
+		}
 	}
 }
 

@@ -71,8 +71,10 @@ func (l *Log) ReadFeed(ctx context.Context, after eventstore.Position, f eventst
 func (l *Log) feeds(after eventstore.Position, f eventstore.Filter) ([][]*record, error) {
 	names := slices.Clone(f.Categories)
 	if len(names) == 0 {
-		for name := range l.categories {
-			names = append(names, name)
+		for name, c := range l.categories {
+			if c.spec.Layout == eventstore.Shared {
+				names = append(names, name)
+			}
 		}
 	}
 	slices.Sort(names)
@@ -81,6 +83,9 @@ func (l *Log) feeds(after eventstore.Position, f eventstore.Filter) ([][]*record
 		c, err := l.category("read feed", name, "")
 		if err != nil {
 			return nil, err
+		}
+		if c.spec.Layout == eventstore.Dedicated {
+			return nil, eventstore.NotInFeedError("read feed", name)
 		}
 		if after < c.trimmedTo && !f.AcceptTrimmed {
 			return nil, eventstore.TrimmedFeedError(name, after, c.trimmedTo)
