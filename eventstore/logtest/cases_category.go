@@ -63,7 +63,9 @@ func deleteCategory(e *env) {
 	kept := e.filled(e.stream("kept"), 2)
 	e.saveAt(s, w.last, "state")
 	e.hold(eventstore.Hold{Name: "hold", Stream: s, Seqno: 8})
-	e.hold(eventstore.Hold{Name: "hold", Category: c, Position: e.read(s, 8)[0].Position})
+	if inFeed(e.log) {
+		e.hold(eventstore.Hold{Name: "hold", Category: c, Position: e.read(s, 8)[0].Position})
+	}
 	e.wantTrim(s, 9, 7, `"hold"`)
 	if err := e.store.DeleteCategory(e.ctx, c); err != nil {
 		e.Fatalf("DeleteCategory = %v, want nil", err)
@@ -81,8 +83,10 @@ func deleteCategory(e *env) {
 		e.Fatalf("CreateCategory = %v, want nil", err)
 	}
 	wantLoaded(e, e.load(s, fingerprint, 10), eventstore.Head{}, 0, nil, true)
-	if got := e.feed(0, eventstore.Filter{Categories: []eventstore.Category{c}}, 10); len(got) != 0 {
-		e.Errorf("the feed of a category made anew delivers %v, want nothing", got)
+	if inFeed(e.log) {
+		if got := e.feed(0, eventstore.Filter{Categories: []eventstore.Category{c}}, 10); len(got) != 0 {
+			e.Errorf("the feed of a category made anew delivers %v, want nothing", got)
+		}
 	}
 	again := e.filled(s, 3)
 	wantLoaded(e, e.load(s, fingerprint, 10), e.head(s), 0, span(1, 3), true)
@@ -141,6 +145,8 @@ func everyCall(e *env, c eventstore.Category, s eventstore.Stream) map[string]fu
 		"ReleaseHold":       func() error { return st.ReleaseHold(ctx, "h", c, s) },
 		"ListHolds":         func() error { _, err := st.ListHolds(ctx); return err },
 		"ListCategories":    func() error { _, err := st.ListCategories(ctx); return err },
+		"CreateStreams":     func() error { return st.CreateStreams(ctx, s) },
+		"DropStream":        func() error { return st.DropStream(ctx, s) },
 		"CreateCategory":    func() error { return st.CreateCategory(ctx, eventstore.CategorySpec{Name: c}) },
 		"AcquireLease":      func() error { _, _, err := st.AcquireLease(ctx, "lease", id, 0); return err },
 		"RenewLease":        func() error { _, err := st.RenewLease(ctx, lease, 0); return err },

@@ -12,20 +12,20 @@ import (
 )
 
 var feedCases = []testCase{
-	{name: "order", rule: "positions rise over the whole store, and the feed agrees with every stream's order", run: feedOrder},
-	{name: "whole store", rule: "a feed without categories is every shared category's, new ones too", alone: true, run: feedWholeStore},
-	{name: "pages", rule: "whatever the page size, Through is the mark of a real entry of the categories, resuming there misses and repeats nothing, and End is told exactly at the end", alone: true, run: feedPages},
-	{name: "empty", rule: "a feed without entries is an empty page with End and no Through", run: feedEmpty},
-	{name: "filters", rule: "types and slots are filtered; Through passes entries that do not match", alone: true, run: feedFilters},
-	{name: "nothing matches", rule: "a filtered page that matches nothing still gets on, and ends", alone: true, run: feedNothingMatches},
-	{name: "beyond the end", rule: "after the last position there is an empty page with End", alone: true, run: feedBeyondTheEnd},
-	{name: "trimmed", rule: "below a category's trimmed-to position the feed says trimmed and where to read on, unless the reader takes snapshots", run: feedTrimmed},
-	{name: "trimmed elsewhere", rule: "a trim of one category does not concern readers of another", run: feedTrimmedElsewhere},
-	{name: "deleted category", rule: "a deleted category vanishes from the feed; made anew it starts afresh, with positions that still rise", run: feedDeletedCategory},
-	{name: "late commit", rule: "writer 1 holds, writer 2 commits, the reader polls, writer 1 commits: both are delivered, in order (R1)", alone: true, run: feedLateCommit},
-	{name: "rolled back", rule: "appends rolled back leave no gap and hold nobody up: 10 of them, then 100 more, and the reader reaches the head at once (P2)", alone: true, run: feedRolledBack},
-	{name: "refused", rule: "appends that are refused leave nothing in the feed and hold nobody up", run: feedRefused},
-	{name: "readers under load", rule: "readers that follow the feed while many append miss nothing, see nothing twice and nothing out of order (I8)", run: feedUnderLoad},
+	{name: "order", rule: "positions rise over the whole store, and the feed agrees with every stream's order", feed: true, run: feedOrder},
+	{name: "whole store", rule: "a feed without categories is every shared category's, new ones too", alone: true, feed: true, run: feedWholeStore},
+	{name: "pages", rule: "whatever the page size, Through is the mark of a real entry of the categories, resuming there misses and repeats nothing, and End is told exactly at the end", alone: true, feed: true, run: feedPages},
+	{name: "empty", rule: "a feed without entries is an empty page with End and no Through", feed: true, run: feedEmpty},
+	{name: "filters", rule: "types and slots are filtered; Through passes entries that do not match", alone: true, feed: true, run: feedFilters},
+	{name: "nothing matches", rule: "a filtered page that matches nothing still gets on, and ends", alone: true, feed: true, run: feedNothingMatches},
+	{name: "beyond the end", rule: "after the last position there is an empty page with End", alone: true, feed: true, run: feedBeyondTheEnd},
+	{name: "trimmed", rule: "below a category's trimmed-to position the feed says trimmed and where to read on, unless the reader takes snapshots", feed: true, run: feedTrimmed},
+	{name: "trimmed elsewhere", rule: "a trim of one category does not concern readers of another", feed: true, run: feedTrimmedElsewhere},
+	{name: "deleted category", rule: "a deleted category vanishes from the feed; made anew it starts afresh, with positions that still rise", feed: true, run: feedDeletedCategory},
+	{name: "late commit", rule: "writer 1 holds, writer 2 commits, the reader polls, writer 1 commits: both are delivered, in order (R1)", alone: true, feed: true, run: feedLateCommit},
+	{name: "rolled back", rule: "appends rolled back leave no gap and hold nobody up: 10 of them, then 100 more, and the reader reaches the head at once (P2)", alone: true, feed: true, run: feedRolledBack},
+	{name: "refused", rule: "appends that are refused leave nothing in the feed and hold nobody up", feed: true, run: feedRefused},
+	{name: "readers under load", rule: "readers that follow the feed while many append miss nothing, see nothing twice and nothing out of order (I8)", feed: true, run: feedUnderLoad},
 }
 
 // feedPage reads one page of the feed of the case's category.

@@ -299,7 +299,7 @@ func wantKind(t reporter, err, kind error) *eventstore.Error {
 // wantFacts demands that a refused append says what was wanted and found.
 func wantFacts(t reporter, err *eventstore.Error) {
 	t.Helper()
-	noHead := err.Kind == eventstore.ErrNoSuchCategory
+	noHead := err.Kind == eventstore.ErrNoSuchCategory || err.Kind == eventstore.ErrNoSuchStream
 	if err.Stream == "" || err.Wanted == "" || err.Found == "" || (err.Head == nil) != noHead {
 		t.Errorf("%v: Stream %q, Wanted %q, Found %q, Head %v: want all of them set", err, err.Stream, err.Wanted, err.Found, err.Head)
 	}

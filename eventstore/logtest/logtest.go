@@ -35,7 +35,7 @@ import (
 // Harness is what the suite needs of a backend.
 type Harness struct {
 	// Open returns a log on a fresh, empty store; it registers what must be cleaned
-	// up with t. The log also implements Categories, Snapshots, Holds and Leases.
+	// up with t. The log also implements Categories, Streams, Snapshots, Holds and Leases.
 	Open func(t testing.TB) eventstore.Log
 
 	// Reopen returns a second log on the same store, as another process would open
@@ -58,6 +58,9 @@ func Run(t *testing.T, h Harness) {
 	for _, area := range areas {
 		t.Run(area.name, func(t *testing.T) {
 			for _, c := range area.cases {
+				if c.feed && !inFeed(shared) {
+					continue
+				}
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()
 					runCase(t, h, c, shared)
@@ -72,6 +75,7 @@ type testCase struct {
 	name  string
 	rule  string
 	alone bool // needs a store of its own
+	feed  bool // is about positions or the feed, which dedicated streams do not have
 	run   func(*env)
 }
 
@@ -90,6 +94,7 @@ var areas = []struct {
 	{"trim", trimCases},
 	{"lease", leaseCases},
 	{"category", categoryCases},
+	{"dedicated", dedicatedCases},
 	{"input", inputCases},
 	{"race", raceCases},
 }
