@@ -222,8 +222,11 @@ func TestGooseCLI(t *testing.T) {
 	expectPending(t, pool, schema, false)
 	expectStore(t, pool, schema)
 	up(t, pool, schema)
-	cli("down")
-	expectPending(t, pool, schema, true)
+	cli("down") // the newest one
+	all, err := migrations.Status(t.Context(), pool, schema)
+	if err != nil || len(all) != int(migrations.Version) || !all[len(all)-1].Pending() || all[0].Pending() {
+		t.Errorf("after goose down: %+v, %v, want the newest pending", all, err)
+	}
 	up(t, pool, schema)
 	expectPending(t, pool, schema, false)
 	if err := migrations.Down(t.Context(), pool, schema); err != nil {

@@ -38,11 +38,11 @@ func (l *Log) Append(ctx context.Context, a eventstore.Append) (eventstore.Appen
 // appendGrouped sends an append at once if a sender is free, else as one of a group.
 func (l *Log) appendGrouped(ctx context.Context, a eventstore.Append) (eventstore.Appended, error) {
 	b := &a.Batches[0]
-	id, err := l.number(ctx, l.pool, "append", b.Stream.Category(), b.Stream)
+	c, err := l.number(ctx, l.pool, "append", b.Stream.Category(), b.Stream)
 	if err != nil {
 		return eventstore.Appended{}, err
 	}
-	m := newMember(b, id)
+	m := newMember(b, c)
 	free, err := l.senders.enter(m)
 	if err != nil {
 		return eventstore.Appended{}, err
@@ -66,7 +66,7 @@ func (l *Log) appendAlone(ctx context.Context, a eventstore.Append) (done events
 	first := a.Batches[0].Stream
 	for range maxAttempts {
 		err = l.on(ctx, "append", first, func(q querier) error {
-			done, err = l.appendOn(ctx, q, a, l.sql.appendOne, l.sql.appendAll)
+			done, err = l.appendOn(ctx, q, a)
 			return err
 		})
 		if !stale(err) && !errors.Is(err, errRaced) {
@@ -79,31 +79,41 @@ func (l *Log) appendAlone(ctx context.Context, a eventstore.Append) (done events
 }
 
 // appendOn sends an append and, if it did not pass, judges it.
-func (l *Log) appendOn(ctx context.Context, q querier, a eventstore.Append, one, all string) (eventstore.Appended, error) {
-	ids, err := l.numbers(ctx, q, a)
+func (l *Log) appendOn(ctx context.Context, q querier, a eventstore.Append) (eventstore.Appended, error) {
+	places, err := l.numbers(ctx, q, a)
 	if err != nil {
 		return eventstore.Appended{}, err
 	}
-	position, err := l.send(ctx, q, a, ids, one, all)
+	w, err := l.send(ctx, q, a, places, l.sql.plain)
 	if pgCode(err) == codeDeadlock || pgCode(err) == codeDivisionByZero {
 		return eventstore.Appended{}, l.raced(err)
 	}
 	if err != nil {
 		return eventstore.Appended{}, err
 	}
-	if position == 0 {
-		return l.judge(ctx, q, a, ids)
+	if !w.passed {
+		return l.judge(ctx, q, a, places)
 	}
-	return l.written(a, position), nil
+	return l.written(a, w.position), nil
 }
 
 // written is the answer to an append that has just been written.
 func (l *Log) written(a eventstore.Append, position eventstore.Position) eventstore.Appended {
-	done := eventstore.Appended{Token: eventstore.Token{Incarnation: l.incarnation, Position: position}}
+	done := eventstore.Appended{Token: l.token(position)}
 	for i := range a.Batches {
-		done.Receipts = append(done.Receipts, a.Batches[i].Written())
+		b := &a.Batches[i]
+		done.Receipts = append(done.Receipts, b.Written())
+		l.grown(b)
 	}
 	return done
+}
+
+// token is that of a position, none for none: what is not in the feed has no token.
+func (l *Log) token(position eventstore.Position) eventstore.Token {
+	if position == 0 {
+		return eventstore.Token{}
+	}
+	return eventstore.Token{Incarnation: l.incarnation, Position: position}
 }
 
 // raced wraps an error so that Append sends again, as one of ours: translate must
@@ -115,63 +125,81 @@ func (l *Log) raced(err error) error {
 // numbers returns the categories' numbers of all batches, then of all guards: 0,
 // which no category has, where a guard's is unknown. Only an append that is not
 // proved is refused for that.
-func (l *Log) numbers(ctx context.Context, q querier, a eventstore.Append) ([]int32, error) {
-	ids := make([]int32, 0, len(a.Batches)+len(a.Guards))
+func (l *Log) numbers(ctx context.Context, q querier, a eventstore.Append) ([]category, error) {
+	places := make([]category, 0, len(a.Batches)+len(a.Guards))
 	for i := range a.Batches {
-		id, err := l.number(ctx, q, "append", a.Batches[i].Stream.Category(), a.Batches[i].Stream)
+		c, err := l.number(ctx, q, "append", a.Batches[i].Stream.Category(), a.Batches[i].Stream)
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, id)
+		places = append(places, c)
 	}
 	for _, g := range a.Guards {
-		id, err := l.number(ctx, q, "append", g.Stream.Category(), g.Stream)
+		c, err := l.number(ctx, q, "append", g.Stream.Category(), g.Stream)
 		if err != nil && !errors.Is(err, eventstore.ErrNoSuchCategory) {
 			return nil, err
 		}
-		ids = append(ids, id)
+		places = append(places, c)
 	}
-	return ids, nil
+	return places, nil
 }
 
 // cannotPass says if an append is out of reach of the statement: a seqno that no
 // column holds, a guard in no category.
-func cannotPass(a eventstore.Append, ids []int32) bool {
+func cannotPass(a eventstore.Append, places []category) bool {
 	for i := range a.Batches {
 		if a.Batches[i].Last() > eventstore.MaxNumber {
 			return true
 		}
 	}
-	return slices.Contains(ids, 0)
+	return slices.Contains(places, category{})
 }
 
 // statementFor chooses the text for one batch alone or for all there is, with its
 // arguments.
-func statementFor(a eventstore.Append, ids []int32, one, all string) (sql string, args []any) {
-	if len(a.Batches) == 1 && len(a.Guards) == 0 {
-		return one, oneArgs(&a.Batches[0], ids[0])
+func statementFor(a eventstore.Append, places []category, texts appendTexts) (sql string, args []any) {
+	mixed := slices.ContainsFunc(places, func(c category) bool { return c.dedicated })
+	switch {
+	case len(places) == 1 && mixed:
+		return texts.log, logArgs(&a.Batches[0], places[0].id)
+	case len(places) == 1:
+		return texts.one, oneArgs(&a.Batches[0], places[0].id)
+	case mixed:
+		return texts.mixed, mixedArgs(a, places)
 	}
-	return all, allArgs(a, ids)
+	return texts.all, allArgs(a, places)
 }
 
-// send writes and returns the last position, 0 if the append did not pass.
-func (l *Log) send(ctx context.Context, q querier, a eventstore.Append, ids []int32, one, all string) (eventstore.Position, error) {
-	if cannotPass(a, ids) {
-		return 0, nil
+// wrote is what a statement that appends answers: did it pass, and the last position,
+// 0 if no batch is in the feed.
+type wrote struct {
+	passed   bool
+	position eventstore.Position
+}
+
+// send writes.
+func (l *Log) send(ctx context.Context, q querier, a eventstore.Append, places []category, texts appendTexts) (w wrote, err error) {
+	if cannotPass(a, places) {
+		return w, nil
 	}
-	sql, args := statementFor(a, ids, one, all)
+	sql, args := statementFor(a, places, texts)
 	var ok bool
 	var position *int64
 	if err := q.QueryRow(ctx, sql, args...).Scan(&ok, &position); err != nil {
-		return 0, err
+		return w, err
 	}
-	if !ok {
-		return 0, isolationError("append", a.Batches[0].Stream)
+	return wroteOf(a, ok, position)
+}
+
+// wroteOf is what the columns of an append say.
+func wroteOf(a eventstore.Append, ok bool, position *int64) (wrote, error) {
+	switch {
+	case !ok:
+		return wrote{}, isolationError("append", a.Batches[0].Stream)
+	case position == nil:
+		return wrote{}, nil
 	}
-	if position == nil {
-		return 0, nil
-	}
-	return eventstore.Position(*position), nil
+	return wrote{passed: true, position: eventstore.Position(*position)}, nil
 }
 
 func oneArgs(b *eventstore.Batch, category int32) []any {
@@ -181,8 +209,12 @@ func oneArgs(b *eventstore.Batch, category int32) []any {
 		int64(b.After.Seqno), toUUID(b.After.ID), int64(len(b.Events)), toUUID(b.Events[len(b.Events)-1].ID), toUUID(b.ID)}, ev.args()...)
 }
 
-func allArgs(a eventstore.Append, ids []int32) []any {
-	n := len(ids)
+func allArgs(a eventstore.Append, places []category) []any {
+	n := len(places)
+	ids := make([]int32, n)
+	for i, c := range places {
+		ids[i] = c.id
+	}
 	keys, slots, epochs, holders, claims := make([]string, n), make([]int16, n), make([]int64, n), make([]uuid, n), make([]bool, n)
 	afters, afterIDs, counts, lastIDs, batches := make([]int64, n), make([]uuid, n), make([]int64, n), make([]uuid, n), make([]uuid, n)
 	var items []int64
@@ -197,6 +229,9 @@ func allArgs(a eventstore.Append, ids []int32) []any {
 		set(i, b.Stream, b.After)
 		epochs[i], holders[i], claims[i], batches[i] = int64(b.Epoch), toUUID(b.Holder), b.Claim, toUUID(b.ID)
 		counts[i], lastIDs[i] = int64(len(b.Events)), toUUID(b.Events[len(b.Events)-1].ID)
+		if places[i].dedicated {
+			continue // see mixedArgs
+		}
 		for range b.Events {
 			items = append(items, int64(i+1))
 		}
@@ -211,20 +246,25 @@ func allArgs(a eventstore.Append, ids []int32) []any {
 // judge finds out, as of one moment, what became of an append that did not pass.
 // The moment is later than the statement's: if the append would pass now it is
 // sent again, so an error tells the facts it was decided on.
-func (l *Log) judge(ctx context.Context, q querier, a eventstore.Append, ids []int32) (eventstore.Appended, error) {
-	seen, err := l.see(ctx, q, a, ids)
+func (l *Log) judge(ctx context.Context, q querier, a eventstore.Append, places []category) (eventstore.Appended, error) {
+	seen, err := l.see(ctx, q, a, places)
 	if err != nil {
 		return eventstore.Appended{}, err
 	}
 	var v eventstore.Verdict
-	done := eventstore.Appended{Token: eventstore.Token{Incarnation: l.incarnation}}
+	var done eventstore.Appended
+	last := eventstore.Position(0)
 	for i := range a.Batches {
 		b, s := &a.Batches[i], seen[i]
+		if places[i].dedicated && !s.exists {
+			v.Refuse(eventstore.NoSuchStreamError("append", b.Stream))
+			continue
+		}
 		if b.Passes(s.Head) {
 			v.Pass()
 			continue
 		}
-		r, err := b.Judge(s)
+		r, err := b.Judge(s.Seen)
 		if err != nil {
 			v.Refuse(err)
 			continue
@@ -233,14 +273,16 @@ func (l *Log) judge(ctx context.Context, q querier, a eventstore.Append, ids []i
 		done.Receipts = append(done.Receipts, r)
 		for _, e := range s.Around {
 			if e.Seqno == r.Last.Seqno {
-				done.Token.Position = max(done.Token.Position, e.Position)
+				last = max(last, e.Position)
 			}
 		}
 	}
 	for i, g := range a.Guards {
 		n := len(a.Batches) + i
-		if h := seen[n].Head; ids[n] == 0 {
+		if h := seen[n].Head; places[n].id == 0 {
 			v.RefuseGuard(noSuchCategory("append", g.Stream.Category(), g.Stream))
+		} else if places[n].dedicated && !seen[n].exists {
+			v.RefuseGuard(eventstore.NoSuchStreamError("append", g.Stream))
 		} else if !g.Passes(h) {
 			v.RefuseGuard(g.Refusal(h))
 		}
@@ -252,6 +294,7 @@ func (l *Log) judge(ctx context.Context, q querier, a eventstore.Append, ids []i
 	if err != nil {
 		return eventstore.Appended{}, err
 	}
+	done.Token = l.token(last)
 	return done, nil
 }
 
@@ -264,35 +307,44 @@ func (l *Log) passesNow(a eventstore.Append) error {
 	return l.raced(nil)
 }
 
+// seen is what see found of one stream.
+type seen struct {
+	eventstore.Seen
+	exists bool
+}
+
 // see reads, in one round trip and as of one moment, the head of every stream and
 // the entries around every batch.
-func (l *Log) see(ctx context.Context, q querier, a eventstore.Append, ids []int32) ([]eventstore.Seen, error) {
-	streams := make([]eventstore.Stream, 0, len(ids))
+func (l *Log) see(ctx context.Context, q querier, a eventstore.Append, places []category) ([]seen, error) {
+	if slices.ContainsFunc(places, func(c category) bool { return c.dedicated }) {
+		return l.seeLogs(ctx, q, a, places)
+	}
+	streams := make([]eventstore.Stream, 0, len(places))
 	queue := func(b *pgx.Batch) {
 		for i := range a.Batches {
 			batch := &a.Batches[i]
 			streams = append(streams, batch.Stream)
-			b.Queue(of(l.sql.around, ids[i]), ids[i], batch.Stream.Key(), int64(batch.After.Seqno), int64(min(batch.Last()+1, eventstore.MaxNumber)))
+			b.Queue(of(l.sql.around, places[i].id), places[i].id, batch.Stream.Key(), int64(batch.After.Seqno), int64(min(batch.Last()+1, eventstore.MaxNumber)))
 		}
 		for i, g := range a.Guards {
 			streams = append(streams, g.Stream)
-			id := ids[len(a.Batches)+i]
+			id := places[len(a.Batches)+i].id
 			b.Queue(of(l.sql.around, id), id, g.Stream.Key(), int64(1), int64(0)) // the head alone
 		}
 	}
 	res, end := l.moment(ctx, q, queue)
-	seen := make([]eventstore.Seen, len(ids))
+	all := make([]seen, len(places))
 	for i, s := range streams {
 		rows, err := res.Query()
 		if err == nil {
-			seen[i], err = scanSeen(rows, s)
+			all[i], err = scanSeen(rows, s)
 		}
 		if err != nil {
 			end()
 			return nil, l.readError("append", s, err)
 		}
 	}
-	return seen, l.readError("append", streams[0], end())
+	return all, l.readError("append", streams[0], end())
 }
 
 // readError translates an error of a read that belongs to a write: nothing of it
@@ -318,7 +370,7 @@ func (l *Log) moment(ctx context.Context, q querier, queue func(b *pgx.Batch)) (
 	return res, res.Close
 }
 
-func scanSeen(rows pgx.Rows, s eventstore.Stream) (seen eventstore.Seen, err error) {
+func scanSeen(rows pgx.Rows, s eventstore.Stream) (seen seen, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		var h headRow
@@ -326,7 +378,7 @@ func scanSeen(rows pgx.Rows, s eventstore.Stream) (seen eventstore.Seen, err err
 		if err := rows.Scan(h.targets(r.targets()...)...); err != nil {
 			return seen, err
 		}
-		seen.Head = h.head()
+		seen.Head, seen.exists = h.head(), h.epoch != nil
 		e, ok, err := r.entry(s)
 		if err != nil {
 			return seen, err

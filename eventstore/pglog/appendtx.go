@@ -90,27 +90,27 @@ func (l *Log) appendInTx(ctx context.Context, tx pgx.Tx, a eventstore.Append) (d
 }
 
 func (l *Log) tryInTx(ctx context.Context, tx pgx.Tx, a eventstore.Append) (done eventstore.Appended, err error) {
-	ids, err := l.numbers(ctx, tx, a)
+	places, err := l.numbers(ctx, tx, a)
 	if err != nil {
 		return done, err
 	}
-	var position eventstore.Position
+	var w wrote
 	if mayLoseRace(a) {
-		position, err = l.sendBehindSavepoint(ctx, tx, a, ids)
+		w, err = l.sendBehindSavepoint(ctx, tx, a, places)
 	} else {
-		position, err = l.send(ctx, tx, a, ids, l.sql.appendOneInTx, l.sql.appendAllInTx)
+		w, err = l.send(ctx, tx, a, places, l.sql.inTx)
 	}
 	switch {
 	case err != nil:
 		return done, err
-	case position > 0:
-		return l.written(a, position), nil
+	case w.passed:
+		return l.written(a, w.position), nil
 	}
-	done, err = l.judge(ctx, tx, a, ids)
+	done, err = l.judge(ctx, tx, a, places)
 	if errors.Is(err, eventstore.ErrBatchIDReused) {
 		// Each stream was seen at a moment of its own. If the append was committed in
 		// between, "only some batches are there" is not so a moment later.
-		done, err = l.judge(ctx, tx, a, ids)
+		done, err = l.judge(ctx, tx, a, places)
 	}
 	return done, err
 }
@@ -143,13 +143,13 @@ const (
 // sendBehindSavepoint is send for an append that may lose a race: that must not abort
 // the caller's transaction. Others go without, for thousands of subtransactions slow
 // every session down.
-func (l *Log) sendBehindSavepoint(ctx context.Context, tx pgx.Tx, a eventstore.Append, ids []int32) (eventstore.Position, error) {
-	position, err := l.sendWith(ctx, tx, savepoint, a, ids, l.sql.appendOneInTx, l.sql.appendAllInTx, releasePoint)
+func (l *Log) sendBehindSavepoint(ctx context.Context, tx pgx.Tx, a eventstore.Append, places []category) (wrote, error) {
+	w, err := l.sendWith(ctx, tx, savepoint, a, places, l.sql.inTx, releasePoint)
 	if pgCode(err) != codeDivisionByZero {
-		return position, err
+		return w, err
 	}
 	_, err = tx.Exec(ctx, backToPoint)
-	return 0, err // to be judged: it did not pass
+	return wrote{}, err // to be judged: it did not pass
 }
 
 // abortedError translates an error of an append inside the caller's transaction:

@@ -13,33 +13,60 @@ import (
 	"github.com/wattle-es/wattle/eventstore"
 )
 
-// categoryCache remembers the numbers of categories. A number is never used again,
-// so a stale one can do no harm: its table is gone and statements find nothing.
-type categoryCache struct {
-	mu  sync.RWMutex
-	ids map[eventstore.Category]int32
+// category is the number of a category, and its layout.
+type category struct {
+	id        int32
+	dedicated bool
 }
 
-func (c *categoryCache) get(name eventstore.Category) (int32, bool) {
+// categoryCache remembers the numbers of categories, and the ordinals of dedicated
+// streams. Neither is ever used again, so a stale one can do no harm: its table is
+// gone and statements find nothing.
+type categoryCache struct {
+	mu       sync.RWMutex
+	known    map[eventstore.Category]category
+	ordinals map[eventstore.Stream]int64
+}
+
+func (c *categoryCache) get(name eventstore.Category) (category, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	id, ok := c.ids[name]
-	return id, ok
+	known, ok := c.known[name]
+	return known, ok
 }
 
-func (c *categoryCache) put(name eventstore.Category, id int32) {
+func (c *categoryCache) put(name eventstore.Category, known category) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ids == nil {
-		c.ids = map[eventstore.Category]int32{}
+	if c.known == nil {
+		c.known = map[eventstore.Category]category{}
 	}
-	c.ids[name] = id
+	c.known[name] = known
+}
+
+func (c *categoryCache) ordinal(s eventstore.Stream) (int64, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	ordinal, ok := c.ordinals[s]
+	return ordinal, ok
+}
+
+// maxOrdinals bounds the cache; whoever has more dedicated streams looks some up again.
+const maxOrdinals = 100_000
+
+func (c *categoryCache) putOrdinal(s eventstore.Stream, ordinal int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.ordinals == nil || len(c.ordinals) >= maxOrdinals {
+		c.ordinals = map[eventstore.Stream]int64{}
+	}
+	c.ordinals[s] = ordinal
 }
 
 func (c *categoryCache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ids = nil
+	c.known, c.ordinals = nil, nil
 }
 
 // errStale says that a category's number may be out of date.
@@ -55,20 +82,22 @@ func stale(err error) bool {
 }
 
 // number returns the number of a category, or ErrNoSuchCategory.
-func (l *Log) number(ctx context.Context, q querier, op string, name eventstore.Category, s eventstore.Stream) (int32, error) {
-	if id, ok := l.categories.get(name); ok {
-		return id, nil
+func (l *Log) number(ctx context.Context, q querier, op string, name eventstore.Category, s eventstore.Stream) (category, error) {
+	if known, ok := l.categories.get(name); ok {
+		return known, nil
 	}
-	var id int32
-	err := q.QueryRow(ctx, l.sql.category, string(name)).Scan(&id)
+	var c category
+	var layout int16
+	err := q.QueryRow(ctx, l.sql.category, string(name)).Scan(&c.id, &layout)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, noSuchCategory(op, name, s)
+		return c, noSuchCategory(op, name, s)
 	}
 	if err != nil {
-		return 0, l.translate(op, s, err, reading)
+		return c, l.translate(op, s, err, reading)
 	}
-	l.categories.put(name, id)
-	return id, nil
+	c.dedicated = eventstore.Layout(layout) == eventstore.Dedicated
+	l.categories.put(name, c)
+	return c, nil
 }
 
 func noSuchCategory(op string, name eventstore.Category, s eventstore.Stream) error {
@@ -78,14 +107,14 @@ func noSuchCategory(op string, name eventstore.Category, s eventstore.Stream) er
 
 // with calls f with the number of a category, and once more with a fresh one if f
 // finds that it is out of date.
-func (l *Log) with(ctx context.Context, q querier, op string, name eventstore.Category, s eventstore.Stream, f func(id int32) error) error {
+func (l *Log) with(ctx context.Context, q querier, op string, name eventstore.Category, s eventstore.Stream, f func(c category) error) error {
 	var err error
 	for range 2 {
-		id, nerr := l.number(ctx, q, op, name, s)
+		c, nerr := l.number(ctx, q, op, name, s)
 		if nerr != nil {
 			return nerr
 		}
-		if err = f(id); !stale(err) {
+		if err = f(c); !stale(err) {
 			return err
 		}
 		l.categories.forget()
@@ -105,16 +134,15 @@ func (l *Log) CreateCategory(ctx context.Context, spec eventstore.CategorySpec) 
 		return err
 	}
 	defer leave()
-	if spec.Layout != eventstore.Shared {
-		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Category: spec.Name, Wanted: "layout shared", Found: spec.Layout.String()}
-	}
 	for range maxAttempts {
 		if err = l.createCategory(ctx, op, spec); !errors.Is(err, errStale) {
 			break
 		}
 	}
-	if err == nil {
-		l.refreshPartitions(ctx)
+	if err == nil && spec.Layout == eventstore.Shared {
+		l.refreshPartitions(ctx, l.sql.refreshPartitions)
+	} else if err == nil {
+		l.refreshPartitions(ctx, l.refreshLogs(""))
 	}
 	return l.translate(op, "", err, writing)
 }
@@ -123,8 +151,8 @@ func (l *Log) CreateCategory(ctx context.Context, spec eventstore.CategorySpec) 
 // one is committed. One that looked in the very moment it was attached can have kept
 // a list without it. It takes no lock that an append waits for; if it fails, a session
 // that finds no partition is closed and heals that way (see on).
-func (l *Log) refreshPartitions(ctx context.Context) {
-	if _, err := l.pool.Exec(ctx, l.sql.refreshPartitions); err != nil {
+func (l *Log) refreshPartitions(ctx context.Context, sql string) {
+	if _, err := l.pool.Exec(ctx, sql); err != nil {
 		l.logger.WarnContext(ctx, "cannot refresh the sessions' lists of partitions", "error", err)
 	}
 }
@@ -139,9 +167,13 @@ func (l *Log) createCategory(ctx context.Context, op string, spec eventstore.Cat
 		if err != nil {
 			return err
 		}
+		create, attach := l.sql.createTable, l.sql.attach
+		if spec.Layout == eventstore.Dedicated {
+			create, attach = l.sql.logs.createParent, l.sql.logs.attachParent
+		}
 		b := &pgx.Batch{}
-		b.Queue(of(l.sql.createTable, id))
-		b.Queue(of(l.sql.attach, id))
+		b.Queue(of(create, id))
+		b.Queue(of(attach, id))
 		return tx.SendBatch(ctx, b).Close()
 	})
 }
@@ -159,7 +191,7 @@ func (l *Log) sameSpec(ctx context.Context, q querier, want eventstore.CategoryS
 	return errStale // deleted in between; the caller may create it again
 }
 
-// DeleteCategory drops the category's table. Appends in flight to any category are
+// DeleteCategory drops the category's table, or those of its streams. Appends in flight to any category are
 // waited for, for a quarter of a second at a time, and wait for the drop, which is
 // short. Registry rows go in bounded steps behind it.
 func (l *Log) DeleteCategory(ctx context.Context, name eventstore.Category) error {
@@ -169,11 +201,14 @@ func (l *Log) DeleteCategory(ctx context.Context, name eventstore.Category) erro
 		return err
 	}
 	defer leave()
-	var id int32
+	var c category
 	for {
-		err = l.with(ctx, l.pool, op, name, "", func(n int32) error {
-			id = n
-			return l.dropCategory(ctx, op, n)
+		err = l.with(ctx, l.pool, op, name, "", func(known category) error {
+			c = known
+			if c.dedicated {
+				return l.removeLogs(ctx, op, c.id)
+			}
+			return l.dropCategory(ctx, op, c.id)
 		})
 		if pgCode(err) != codeLockTimeout {
 			break
@@ -186,7 +221,11 @@ func (l *Log) DeleteCategory(ctx context.Context, name eventstore.Category) erro
 	if err != nil {
 		return l.translate(op, "", err, writing)
 	}
-	l.sweepStreams(ctx, id)
+	if c.dedicated {
+		l.sweepLogs(ctx)
+	} else {
+		l.sweepStreams(ctx, c.id)
+	}
 	return nil
 }
 

@@ -46,11 +46,14 @@ func (l *Log) ReadFeed(ctx context.Context, after eventstore.Position, f eventst
 func (l *Log) filterNumbers(ctx context.Context, f eventstore.Filter) ([]int32, error) {
 	ids := make([]int32, 0, len(f.Categories))
 	for _, c := range f.Categories {
-		id, err := l.number(ctx, l.pool, "read feed", c, "")
+		known, err := l.number(ctx, l.pool, "read feed", c, "")
+		if err == nil && known.dedicated {
+			err = eventstore.NotInFeedError("read feed", c)
+		}
 		if err != nil {
 			return nil, err
 		}
-		ids = append(ids, id)
+		ids = append(ids, known.id)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil

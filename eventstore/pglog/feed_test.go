@@ -46,11 +46,16 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-func exec1(t testing.TB, p *pgxpool.Pool, sql string, args ...any) {
+func exec1(t testing.TB, p execer, sql string, args ...any) {
 	t.Helper()
 	if _, err := p.Exec(t.Context(), sql, args...); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// execer is a pool or a transaction.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
 // TestSavepoints: rolling back to a savepoint takes back the lock together with the

@@ -54,7 +54,7 @@ type senders struct {
 // member is an append that waits.
 type member struct {
 	batch *eventstore.Batch
-	id    int32 // of its category
+	place category
 	bytes int
 	group *group       // nil while it waits in the queue
 	done  chan outcome // takes one
@@ -62,12 +62,12 @@ type member struct {
 
 // outcome is what became of a member.
 type outcome struct {
-	position eventstore.Position // written
-	err      error               // not, and why
-	alone    bool                // it was not written, and is to go alone
+	wrote
+	err   error // it was not written, and why
+	alone bool  // it was not written, and is to go alone
 }
 
-// group is the members of one statement.
+// group is the members of one statement, all of one layout.
 type group struct {
 	members []*member
 	cancel  context.CancelFunc // when the last caller has left
@@ -76,10 +76,10 @@ type group struct {
 
 // newMember copies what the batch refers to: a caller whose context ends leaves with
 // the outcome unknown, and may use his payload anew before the group has been sent.
-func newMember(b *eventstore.Batch, id int32) *member {
+func newMember(b *eventstore.Batch, place category) *member {
 	own := *b
 	own.Events = slices.Clone(b.Events)
-	m := &member{batch: &own, id: id, done: make(chan outcome, 1)}
+	m := &member{batch: &own, place: place, done: make(chan outcome, 1)}
 	for i := range own.Events {
 		e := &own.Events[i]
 		e.Data, e.Metadata = bytes.Clone(e.Data), maps.Clone(e.Metadata)
@@ -144,7 +144,7 @@ func (s *senders) next() *group {
 	rest := s.queue[:0]
 	for _, m := range s.queue {
 		before := last[m.batch.Stream]
-		full := len(g.members) > 0 && (len(g.members) == maxGroup || size+m.bytes > maxGroupBytes)
+		full := len(g.members) > 0 && (len(g.members) == maxGroup || size+m.bytes > maxGroupBytes || m.place.dedicated != g.dedicated())
 		if full || before != nil && !m.follows(before) {
 			rest = append(rest, m)
 			last[m.batch.Stream] = barrier // nothing behind it may overtake it
@@ -225,11 +225,11 @@ func (l *Log) await(ctx context.Context, m *member) (position eventstore.Positio
 
 // sendGroup sends a group and tells every member its outcome.
 func (l *Log) sendGroup(ctx context.Context, g *group) {
-	positions, err := l.writeGroup(ctx, g)
+	written, err := l.writeGroup(ctx, g)
 	for i, m := range g.members {
 		switch {
-		case err == nil && positions[i] > 0:
-			m.done <- outcome{position: positions[i]}
+		case err == nil && written[i].passed:
+			m.done <- outcome{wrote: written[i]}
 		case err == nil, takenBack(err):
 			m.done <- outcome{alone: true}
 		default:
@@ -245,15 +245,22 @@ func takenBack(err error) bool {
 	return answered && !fatal(pg)
 }
 
-// writeGroup returns the last position of each member, 0 if it did not pass.
-func (l *Log) writeGroup(ctx context.Context, g *group) ([]eventstore.Position, error) {
+// dedicated says of which layout the group is.
+func (g *group) dedicated() bool { return g.members[0].place.dedicated }
+
+// writeGroup returns what became of each member.
+func (l *Log) writeGroup(ctx context.Context, g *group) ([]wrote, error) {
 	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return nil, l.translate("append", "", err, connecting)
 	}
 	defer conn.Release()
 	args, rowOf := g.args()
-	rows, err := conn.Query(ctx, l.sql.appendGroup, args...)
+	sql := l.sql.appendGroup
+	if g.dedicated() {
+		sql = l.sql.appendLogGroup
+	}
+	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -264,19 +271,21 @@ func (l *Log) writeGroup(ctx context.Context, g *group) ([]eventstore.Position, 
 	if err != nil {
 		return nil, err
 	}
-	positions := make([]eventstore.Position, len(g.members))
+	written := make([]wrote, len(g.members))
 	taken := map[int64]int{} // events of a row that members before have
 	for i, m := range g.members {
 		row := rowOf[i]
 		taken[row] += len(m.batch.Events)
-		if all := byRow[row]; len(all) >= taken[row] {
-			positions[i] = eventstore.Position(all[taken[row]-1])
+		positions, passed := byRow[row]
+		if written[i].passed = passed; len(positions) >= taken[row] {
+			written[i].position = eventstore.Position(positions[taken[row]-1])
 		}
 	}
-	return positions, nil
+	return written, nil
 }
 
-// scanGroup returns the positions of each row that passed, in the order of seqnos.
+// scanGroup returns the positions of each row that passed, in the order of seqnos; none
+// in the dedicated layout.
 func scanGroup(rows pgx.Rows) (map[int64][]int64, error) {
 	defer rows.Close()
 	byRow := map[int64][]int64{}
@@ -303,6 +312,7 @@ func (g *group) args() (args []any, rowOf []int64) {
 	var items []int64
 	var batches []uuid
 	var ev eventArrays
+	var chunks chunkArrays
 	rows := make(map[eventstore.Stream]int, n)
 	rowOf = make([]int64, n)
 	for i, m := range g.members {
@@ -311,18 +321,28 @@ func (g *group) args() (args []any, rowOf []int64) {
 		if !known {
 			row = len(ids)
 			rows[b.Stream] = row
-			ids, keys, slots = append(ids, m.id), append(keys, b.Stream.Key()), append(slots, int16(b.Stream.Slot()))
+			ids, keys, slots = append(ids, m.place.id), append(keys, b.Stream.Key()), append(slots, int16(b.Stream.Slot()))
 			epochs, holders, claims = append(epochs, int64(b.Epoch)), append(holders, toUUID(b.Holder)), append(claims, b.Claim)
 			afters, afterIDs = append(afters, int64(b.After.Seqno)), append(afterIDs, toUUID(b.After.ID))
 			counts, lastIDs = append(counts, 0), append(lastIDs, uuid{})
 		}
 		rowOf[i] = int64(row + 1)
+		nth := counts[row]
 		counts[row] += int64(len(b.Events))
 		lastIDs[row] = toUUID(b.Events[len(b.Events)-1].ID)
+		if g.dedicated() {
+			for range chunks.add(b.Events, nth) {
+				items, batches = append(items, rowOf[i]), append(batches, toUUID(b.ID))
+			}
+			continue
+		}
 		for range b.Events {
 			items, batches = append(items, rowOf[i]), append(batches, toUUID(b.ID))
 		}
 		ev.add(b.Events)
+	}
+	if g.dedicated() {
+		return append([]any{ids, keys, epochs, holders, claims, afters, afterIDs, counts, lastIDs, items, batches}, chunks.args()...), rowOf
 	}
 	return append([]any{ids, keys, slots, epochs, holders, claims, afters, afterIDs, counts, lastIDs, items, batches}, ev.args()...), rowOf
 }

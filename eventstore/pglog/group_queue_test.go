@@ -32,7 +32,7 @@ func TestQueueIsBounded(t *testing.T) {
 // that holds his append goes out.
 func TestMemberIsACopy(t *testing.T) {
 	b := &eventstore.Batch{Stream: "account-a", Events: []eventstore.Event{{Data: []byte("before"), Metadata: eventstore.Metadata{"k": "before"}}}}
-	m := newMember(b, 1)
+	m := newMember(b, category{id: 1})
 	copy(b.Events[0].Data, "after!")
 	b.Events[0].Metadata["k"] = "after"
 	b.Events[0].Type = "after"

@@ -61,7 +61,7 @@ import (
 
 // SchemaVersion is the version of the schema that this package works with: that
 // of the newest file in package migrations (a test compares them).
-const SchemaVersion = 1
+const SchemaVersion = 2
 
 // Options of a Log; nil and the zero value are the defaults.
 type Options struct {
@@ -94,6 +94,7 @@ type Log struct {
 	pace        pace
 	senders     senders
 	reclaimer   reclaimer
+	indexer     indexer
 
 	mu     sync.RWMutex // held for reading through every call
 	closed bool
@@ -167,6 +168,7 @@ func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
+	l.indexer.running.Wait()
 	return nil
 }
 

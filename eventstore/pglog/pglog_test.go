@@ -56,9 +56,15 @@ var harness = logtest.Harness{
 
 func TestLog(t *testing.T) { logtest.Run(t, harness) }
 
+func TestDedicated(t *testing.T) { logtest.Run(t, logtest.Dedicated(harness)) }
+
 // TestRandom compares with a model and with memlog, history by history.
 func TestRandom(t *testing.T) {
 	logtest.Random(t, harness, func(testing.TB) eventstore.Log { return memlog.New(nil) })
+}
+
+func TestRandomDedicated(t *testing.T) {
+	logtest.Random(t, logtest.Dedicated(harness), func(testing.TB) eventstore.Log { return memlog.New(nil) })
 }
 
 func BenchmarkLog(b *testing.B) { logtest.Bench(b, harness) }

@@ -13,7 +13,7 @@ import (
 )
 
 // read runs f with the number of the stream's category.
-func (l *Log) read(ctx context.Context, op string, s eventstore.Stream, f func(id int32) error) error {
+func (l *Log) read(ctx context.Context, op string, s eventstore.Stream, f func(c category) error) error {
 	leave, err := l.enter(ctx, op, s)
 	if err != nil {
 		return err
@@ -24,10 +24,13 @@ func (l *Log) read(ctx context.Context, op string, s eventstore.Stream, f func(i
 
 // Head returns the head of a stream.
 func (l *Log) Head(ctx context.Context, s eventstore.Stream) (h eventstore.Head, err error) {
-	err = l.read(ctx, "head", s, func(id int32) error {
+	err = l.read(ctx, "head", s, func(c category) error {
 		var r headRow
-		if err := l.pool.QueryRow(ctx, l.sql.head, id, s.Key()).Scan(r.targets()...); err != nil {
+		if err := l.pool.QueryRow(ctx, l.sql.head, c.id, s.Key()).Scan(r.targets()...); err != nil {
 			return noRowsIsStale(err)
+		}
+		if c.dedicated && r.epoch == nil {
+			return eventstore.NoSuchStreamError("head", s)
 		}
 		h = r.head()
 		return nil
@@ -46,8 +49,12 @@ func noRowsIsStale(err error) error {
 
 // ReadFrom returns the entries of a stream after a seqno.
 func (l *Log) ReadFrom(ctx context.Context, s eventstore.Stream, after eventstore.Seqno, limit int) (p eventstore.Page, err error) {
-	err = l.read(ctx, "read", s, func(id int32) error {
-		p, err = l.readFrom(ctx, s, id, after, limit)
+	err = l.read(ctx, "read", s, func(c category) error {
+		if c.dedicated {
+			p, err = l.readLog(ctx, s, c, after, limit)
+		} else {
+			p, err = l.readFrom(ctx, s, c.id, after, limit)
+		}
 		return err
 	})
 	return p, err
@@ -67,9 +74,13 @@ func (l *Log) readFrom(ctx context.Context, s eventstore.Stream, id int32, after
 
 // ReadBackward returns the entries of a stream below a seqno, newest first.
 func (l *Log) ReadBackward(ctx context.Context, s eventstore.Stream, before eventstore.Seqno, limit int) (p eventstore.Page, err error) {
-	err = l.read(ctx, "read backward", s, func(id int32) error {
+	err = l.read(ctx, "read backward", s, func(c category) error {
 		var h eventstore.Head
-		p, h, err = l.page(ctx, of(l.sql.backward, id), s, id, s.Key(), int64(before), limit)
+		if c.dedicated {
+			p, h, err = l.logPage(ctx, "read backward", s, c, l.sql.logs.backward, int64(before), int64(limit))
+		} else {
+			p, h, err = l.page(ctx, of(l.sql.backward, c.id), s, c.id, s.Key(), int64(before), limit)
+		}
 		if err != nil {
 			return err
 		}
@@ -120,8 +131,12 @@ func (l *Log) page(ctx context.Context, sql string, s eventstore.Stream, args ..
 
 // Load returns head, usable snapshot and the entries behind it, as of one moment.
 func (l *Log) Load(ctx context.Context, s eventstore.Stream, fingerprint string, limit int) (out eventstore.Loaded, err error) {
-	err = l.read(ctx, "load", s, func(id int32) error {
-		out, err = l.load(ctx, s, id, fingerprint, limit)
+	err = l.read(ctx, "load", s, func(c category) error {
+		if c.dedicated {
+			out, err = l.loadLog(ctx, s, c, fingerprint, limit)
+		} else {
+			out, err = l.load(ctx, s, c.id, fingerprint, limit)
+		}
 		return err
 	})
 	return out, err
@@ -146,12 +161,12 @@ func (l *Log) load(ctx context.Context, s eventstore.Stream, id int32, fingerpri
 	if err := end(); err != nil {
 		return out, err
 	}
-	return l.finishLoad(ctx, s, id, out, limit)
+	return finishLoad(s, out, func(after eventstore.Seqno) (eventstore.Page, error) { return l.readFrom(ctx, s, id, after, limit) })
 }
 
 // finishLoad checks that the tail begins where the snapshot (or nothing) ends. SQL
 // cannot see a bad checksum: then the tail is read again from the first entry.
-func (l *Log) finishLoad(ctx context.Context, s eventstore.Stream, id int32, out eventstore.Loaded, limit int) (eventstore.Loaded, error) {
+func finishLoad(s eventstore.Stream, out eventstore.Loaded, read func(after eventstore.Seqno) (eventstore.Page, error)) (eventstore.Loaded, error) {
 	after := eventstore.Seqno(0)
 	if out.Snapshot != nil {
 		after = out.Snapshot.At.Seqno
@@ -160,7 +175,7 @@ func (l *Log) finishLoad(ctx context.Context, s eventstore.Stream, id int32, out
 		return out, eventstore.TrimmedError("load", s, after+1, out.Head)
 	}
 	if len(out.Entries) > 0 && out.Entries[0].Seqno != after+1 {
-		p, err := l.readFrom(ctx, s, id, after, limit)
+		p, err := read(after)
 		if err != nil {
 			return out, err
 		}
@@ -225,11 +240,14 @@ func scanEntries(rows pgx.Rows, s eventstore.Stream) (all []eventstore.Entry, er
 // SaveSnapshot keeps a snapshot if it is newer than the one kept.
 func (l *Log) SaveSnapshot(ctx context.Context, sn eventstore.Snapshot) error {
 	const op = "save snapshot"
-	return l.change(ctx, op, sn.Stream, func(q querier, id int32) error {
+	return l.change(ctx, op, sn.Stream, func(q querier, c category) error {
+		if c.dedicated {
+			return l.saveLogSnapshot(ctx, q, op, sn, c)
+		}
 		var ok, category bool
 		var ours *bool
 		var h headRow
-		err := q.QueryRow(ctx, of(l.sql.saveSnapshot, id), id, sn.Stream.Key(), int64(sn.At.Seqno), toUUID(sn.At.ID), sn.Fingerprint,
+		err := q.QueryRow(ctx, of(l.sql.saveSnapshot, c.id), c.id, sn.Stream.Key(), int64(sn.At.Seqno), toUUID(sn.At.ID), sn.Fingerprint,
 			sn.ContentType, sn.Checksum[:], sn.Data).Scan(append([]any{&ok, &category, &ours}, h.targets()...)...)
 		switch {
 		case err != nil:
@@ -247,14 +265,14 @@ func (l *Log) SaveSnapshot(ctx context.Context, sn eventstore.Snapshot) error {
 
 // change runs f, which writes, on one connection with the number of the stream's
 // category.
-func (l *Log) change(ctx context.Context, op string, s eventstore.Stream, f func(q querier, id int32) error) error {
+func (l *Log) change(ctx context.Context, op string, s eventstore.Stream, f func(q querier, c category) error) error {
 	leave, err := l.enter(ctx, op, s)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	err = l.with(ctx, l.pool, op, s.Category(), s, func(id int32) error {
-		return l.on(ctx, op, s, func(q querier) error { return f(q, id) })
+	err = l.with(ctx, l.pool, op, s.Category(), s, func(c category) error {
+		return l.on(ctx, op, s, func(q querier) error { return f(q, c) })
 	})
 	return l.translate(op, s, err, writing)
 }
@@ -262,11 +280,11 @@ func (l *Log) change(ctx context.Context, op string, s eventstore.Stream, f func
 // Fence grants the next epoch, or the one given. If the statement did not grant it,
 // a second round trip finds out why.
 func (l *Log) Fence(ctx context.Context, s eventstore.Stream, holder eventstore.UUID, at eventstore.Epoch) (h eventstore.Head, err error) {
-	err = l.change(ctx, "fence", s, func(q querier, id int32) error {
+	err = l.change(ctx, "fence", s, func(q querier, c category) error {
 		for range maxAttempts {
 			var ok bool
 			var r headRow
-			err := q.QueryRow(ctx, l.sql.fence, id, s.Key(), int16(s.Slot()), int64(at), toUUID(holder)).Scan(append([]any{&ok}, r.targets()...)...)
+			err := q.QueryRow(ctx, l.sql.fence, c.id, s.Key(), int16(s.Slot()), int64(at), toUUID(holder)).Scan(append([]any{&ok}, r.targets()...)...)
 			if err != nil {
 				return err
 			}
@@ -277,8 +295,11 @@ func (l *Log) Fence(ctx context.Context, s eventstore.Stream, holder eventstore.
 				h = r.head()
 				return nil
 			}
-			if err := q.QueryRow(ctx, l.sql.head, id, s.Key()).Scan(r.targets()...); err != nil {
+			if err := q.QueryRow(ctx, l.sql.head, c.id, s.Key()).Scan(r.targets()...); err != nil {
 				return l.readError("fence", s, noRowsIsStale(err))
+			}
+			if c.dedicated && r.epoch == nil {
+				return eventstore.NoSuchStreamError("fence", s)
 			}
 			if _, err := r.head().Grant(s, holder, at); err != nil {
 				return err

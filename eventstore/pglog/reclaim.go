@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 const opReclaim = "reclaim"
@@ -25,7 +27,8 @@ type Reclaimed struct {
 	Entries   int64 // trimmed entries
 	Streams   int64 // registry rows of deleted categories
 	Snapshots int64 // snapshots without a stream
-	More      bool  // there may be more: the budget ended, or another Reclaim is at it
+	Halves    int64 // tables of dedicated streams, emptied or dropped
+	More      bool  // there may be more: the budget ended, a table was in use, or another Reclaim is at it
 }
 
 // reclaimer remembers how far the walks of one Log are. Losing it loses no entry: a
@@ -82,6 +85,7 @@ type reclaiming struct {
 	*reclaimer
 	log   *Log
 	until time.Time // zero: no limit
+	busy  bool      // a table was in use
 	out   Reclaimed
 }
 
@@ -91,11 +95,12 @@ func (r *reclaiming) run(ctx context.Context) error {
 		return err
 	}
 	leave()
-	for _, part := range []func(context.Context) error{r.deletedCategories, r.orphanedSnapshots, r.trimmedEntries} {
+	for _, part := range []func(context.Context) error{r.deletedCategories, r.orphanedSnapshots, r.logs, r.trimmedEntries} {
 		if err := part(ctx); err != nil || r.out.More {
 			return err
 		}
 	}
+	r.out.More = r.busy
 	return nil
 }
 
@@ -172,6 +177,42 @@ func (r *reclaiming) orphanedSnapshots(ctx context.Context) error {
 		r.out.Snapshots += deleted
 		r.snapshots = walkOfSnapshots{behind: last, done: looked < maxSnapshots}
 		return !r.snapshots.done, nil
+	})
+}
+
+// logs empties the dead halves of dedicated streams and drops the tables of those that
+// are gone.
+func (r *reclaiming) logs(ctx context.Context) error {
+	rows, err := r.log.pool.Query(ctx, r.log.sql.logs.emptiable)
+	if err != nil {
+		return err
+	}
+	dead, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return err
+	}
+	for len(dead) > 0 {
+		err := r.steps(ctx, func() (bool, error) {
+			if r.log.emptyLog(ctx, dead[0]) {
+				r.out.Halves++
+			} else {
+				r.busy = true
+			}
+			dead = dead[1:]
+			return len(dead) > 0, nil
+		})
+		if err != nil || r.out.More {
+			return err
+		}
+	}
+	return r.steps(ctx, func() (bool, error) {
+		n, err := r.log.dropLogs(ctx)
+		if pgCode(err) == codeLockTimeout {
+			r.busy = true
+			return false, nil
+		}
+		r.out.Halves += int64(n)
+		return n > 0, err
 	})
 }
 

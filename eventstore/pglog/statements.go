@@ -12,7 +12,8 @@ import (
 // hold {n} for its number and go through of.
 type statements struct {
 	version, sequence                                                        string
-	appendOne, appendAll, appendGroup, appendOneInTx, appendAllInTx          string
+	plain, inTx, orFail                                                      appendTexts
+	appendGroup, appendLogGroup                                              string
 	around, head, page, backward, fence                                      string
 	horizonLow, horizonHeld, feed, feedAll, branch, holders, endHolder       string
 	loadHead, loadTail, saveSnapshot                                         string
@@ -21,9 +22,14 @@ type statements struct {
 	lockCategory, lockStream, categoryHolds, setTrimmed                      string
 	setHold, releaseHold, holds, ensureStream, streamOrdinal, acquire, renew string
 	release                                                                  string
-	begin, appendOneOrFail, appendAllOrFail                                  string
+	begin                                                                    string
 	reclaimable, reclaim, orphans, reclaimSnapshots                          string
+	logs                                                                     logStatements
 }
+
+// appendTexts are the texts of an append to one stream, shared or dedicated, and to
+// several with guards, all of them shared or not.
+type appendTexts struct{ one, log, all, mixed string }
 
 // of fills in the number of a category's table.
 func of(sql string, category int32) string {
@@ -106,12 +112,12 @@ select (select ok from g), (select max(position) from i)`
 // whole statement back (22012) and it is sent again.
 const appendAll = `with ` + gate + `,
 r as materialized (select * from unnest($1::int[], $2::text[], $3::smallint[], $4::bigint[], $5::uuid[], $6::bool[], $7::bigint[], $8::uuid[],
-    $9::bigint[], $10::uuid[], $11::uuid[]) with ordinality t(category, key, slot, epoch, holder, claim, after, after_id, n, last_id, batch, ord)),
+    $9::bigint[], $10::uuid[], $11::uuid[]{dedicated?}) with ordinality t(category, key, slot, epoch, holder, claim, after, after_id, n, last_id, batch{dedicated}, ord)),
 l as materialized (select s.ordinal, s.epoch, s.holder, s.last_seqno, s.last_id, r.ord
   from r join {s}.streams s on s.category = r.category and s.key = r.key
   where (select ok from g) order by s.category, s.key for no key update of s),
 p as materialized (select r.ord, l.ordinal, case
-    when l.ord is null then r.after = 0 and (r.claim or r.n = 0 and exists (select 1 from {s}.categories c where c.id = r.category))
+    when l.ord is null then {not dedicated}r.after = 0 and (r.claim or r.n = 0 and exists (select 1 from {s}.categories c where c.id = r.category))
     when r.n = 0 then l.last_seqno = r.after and l.last_id = r.after_id
     else case when r.claim then l.epoch < r.epoch else l.epoch = r.epoch and l.holder = r.holder end
       and l.last_seqno = r.after and (l.last_id = r.after_id or r.after > 0 and r.after_id = {zero}) end as pass
@@ -124,9 +130,9 @@ n as (insert into {s}.streams (category, key, slot, epoch, holder, last_seqno, l
 u as (update {s}.streams s set epoch = r.epoch, holder = r.holder, last_seqno = r.after + r.n, last_id = r.last_id,
     last_time = greatest(date_trunc('microseconds', clock_timestamp()), s.last_time)
   from p join r on r.ord = p.ord where s.ordinal = p.ordinal and r.n > 0 and (select ok from d)
-  returning s.ordinal, r.ord, s.last_time),
-w as materialized (select ordinal, ord, last_time from u
-  union all select n.ordinal, r.ord, n.last_time from n join r on r.category = n.category and r.key = n.key where r.n > 0),
+  returning s.ordinal, r.ord, s.last_time{ring}),
+w as materialized (select ordinal, ord, last_time{ring} from u
+  union all select n.ordinal, r.ord, n.last_time{no ring} from n join r on r.category = n.category and r.key = n.key where r.n > 0),
 z as materialized (select 1 / case when (select count(*) from n) = d.absent then 1 else 0 end as created from d where d.ok),
 {lowerBound},
 i as (insert into {s}.entries (position, stream, seqno, epoch, time, category, version, id, batch, slot, type, content_type, metadata, data)
@@ -136,8 +142,8 @@ i as (insert into {s}.entries (position, stream, seqno, epoch, time, category, v
     from k cross join w join r on r.ord = w.ord
     join unnest($12::bigint[], $13::uuid[], $14::int[], $15::text[], $16::text[], $17::text[], $18::bytea[])
       with ordinality e(item, id, version, type, content_type, metadata, data, ev) on e.item = r.ord order by e.ev) x
-  returning position)
-select (select ok from g), (select max(position) from i where (select created from z) = 1)`
+  returning position){logs}
+select (select ok from g), (select {last} from i where (select created from z) = 1)`
 
 // appendGroup writes batches of different streams, each by its own predicate. A
 // stream that somebody else has locked is skipped, so nobody waits for a
@@ -197,7 +203,7 @@ u as (update {s}.streams s set epoch = case when $4::bigint = 0 then s.epoch + 1
   returning ` + headColumns + `),
 n as (insert into {s}.streams as s (category, key, slot, epoch, holder, last_seqno, last_id, last_time)
   select id, $2::text, $3::smallint, greatest($4::bigint, 1), $5::uuid, 0, {zero}, 'epoch' from {s}.categories
-  where id = $1::int and (select ok from g) and not exists (select 1 from u)
+  where id = $1::int and layout = 0 and (select ok from g) and not exists (select 1 from u)
   on conflict (category, key) do nothing returning ` + headColumns + `)
 select (select ok from g), w.* from (select 1) one left join (select * from u union all select * from n) w on true`
 
@@ -327,8 +333,8 @@ const idleBound = `set_config('idle_in_transaction_session_timeout', case
     then current_setting('idle_in_transaction_session_timeout') else '{ttl}' end, true)`
 
 // orFail makes an append that does not pass an error (22012), so that a COMMIT sent
-// along with it is not carried out.
-const orFail = `, 1 / (select count(*) from i)`
+// along with it is not carried out. {w} holds the streams that passed.
+const orFail = `, 1 / (select count(*) from {w})`
 
 // newStatements fills in the schema, and how long a transaction that has appended
 // may idle: ttl, or without limit if that is negative.
@@ -349,24 +355,32 @@ func newStatements(schema string, ttl time.Duration) statements {
 	appending := func(sql, bound, from string) string {
 		return fill(sql, "{lowerBound}", strings.ReplaceAll(bound, "{from}", from), "{draw}", draw)
 	}
-	const one, all = "select count(*) as c from w", "select count(*) + 0*(select created from z) as c from w"
+	texts := func(bound, tail string) appendTexts {
+		const one, all = "select count(*) as c from w", "select count(*) + 0*(select created from z) as c from w"
+		return appendTexts{
+			one:   appending(appendOne+strings.ReplaceAll(tail, "{w}", "w"), bound, one),
+			log:   fill(appendLog + strings.ReplaceAll(tail, "{w}", "u")),
+			all:   appending(allShared.Replace(appendAll)+strings.ReplaceAll(tail, "{w}", "w"), bound, all),
+			mixed: appending(allMixed.Replace(appendAll)+strings.ReplaceAll(tail, "{w}", "w"), bound, all+" where ring = 0"),
+		}
+	}
 	return statements{
 		version: fill(`select (select max(version_id) from {s}.wattle_version where is_applied), incarnation from {s}.store`),
 		sequence: fill(`select seqincrement = 1 and seqcache = 1 and not seqcycle and pg_sequence_last_value({seq}) is not null,
   has_sequence_privilege({seq}, 'USAGE') from pg_sequence where seqrelid = {seq}`),
-		appendOne: appending(appendOne, lowerBound, one), appendOneInTx: appending(appendOne, lowerBoundOnce, one),
-		appendGroup: appending(appendGroup, lowerBound, one),
-		appendAll:   appending(appendAll, lowerBound, all), appendAllInTx: appending(appendAll, lowerBoundOnce, all),
+		plain: texts(lowerBound, ""), inTx: texts(lowerBoundOnce, ""), orFail: texts(lowerBound, orFail),
+		appendGroup: appending(appendGroup, lowerBound, "select count(*) as c from w"), appendLogGroup: fill(appendLogGroup),
 		around: fill(around), head: fill(head), page: fill(page), backward: fill(backward), fence: fill(fence),
 		horizonLow: fill(horizonLow), horizonHeld: fill(horizonHeld),
 		feed: fill(feed, "{which}", "id = any($5::int[])"), branch: fill(feedBranch),
 		feedAll: fill(feed, "{which}", "cardinality($5::int[]) = 0", "{from}", strings.ReplaceAll(feedBranch, "{table}", "entries")),
 		holders: fill(holders), endHolder: `select pg_terminate_backend($1::int)`,
 		loadHead: fill(loadHead), loadTail: fill(loadTail), saveSnapshot: fill(saveSnapshot),
-		category:   fill(`select id from {s}.categories where name = $1::text`),
+		category:   fill(`select id, layout from {s}.categories where name = $1::text`),
 		categories: fill(`select name, layout, not demand_snapshots from {s}.categories order by name`),
 		insertCategory: fill(`insert into {s}.categories (name, layout, demand_snapshots) values ($1::text, $2::smallint, $3::bool)
   on conflict (name) do nothing returning id`),
+		logs:        newLogStatements(schema, fill),
 		createTable: fill(`create table {s}.entries_{n} (like {s}.entries_0 including all)`),
 		attach:      fill(`alter table {s}.entries attach partition {s}.entries_{n} for values in ({n})`),
 		// Sets what is set already: the point is that sessions are told.
@@ -376,7 +390,7 @@ func newStatements(schema string, ttl time.Duration) statements {
 		deleteStreams: fill(`with d as (delete from {s}.streams where ordinal = any(array(select ordinal from {s}.streams where category = $1::int limit 10000)) returning ordinal),
   sn as (delete from {s}.snapshots where stream in (select ordinal from d)) select count(*) from d`),
 		lockCategory: fill(`select demand_snapshots, trimmed_position from {s}.categories where id = $1::int for no key update`),
-		lockStream: fill(`select s.ordinal, ` + headColumns + `, sn.seqno from {s}.streams s left join {s}.snapshots sn on sn.stream = s.ordinal
+		lockStream: fill(`select s.ordinal, s.ring, ` + headColumns + `, sn.seqno from {s}.streams s left join {s}.snapshots sn on sn.stream = s.ordinal
   where s.category = $1::int and s.key = $2::text for no key update of s`),
 		categoryHolds: fill(`select h.name, h.stream, h.seqno, h.position,
   coalesce((select min(e.seqno) from {s}.entries_{n} e where e.stream = $2::bigint and e.position >= h.position), 9223372036854775807)
@@ -395,8 +409,7 @@ func newStatements(schema string, ttl time.Duration) statements {
 		streamOrdinal: fill(`select s.ordinal, ` + headColumns + `, e.id from {s}.streams s
   left join {s}.entries_{n} e on e.stream = s.ordinal and e.seqno = $3::bigint and e.seqno > s.trimmed where s.category = $1::int and s.key = $2::text for no key update of s`),
 		acquire: fill(acquire), renew: fill(renew),
-		begin:           "begin isolation level read committed; select " + bound,
-		appendOneOrFail: appending(appendOne+orFail, lowerBound, one), appendAllOrFail: appending(appendAll+orFail, lowerBound, all),
+		begin:       "begin isolation level read committed; select " + bound,
 		reclaimable: fill(reclaimable), reclaim: fill(reclaim), orphans: fill(orphans), reclaimSnapshots: fill(reclaimSnapshots),
 		release: fill(`update {s}.leases set holder = null, until = clock_timestamp() where name = $1::text and holder = $2::uuid and epoch = $3::bigint`),
 	}

@@ -14,23 +14,31 @@ import (
 // Trim moves the stream's watermark as far as is allowed. What lies below it can
 // no longer be read at once; its space comes back by Reclaim.
 func (l *Log) Trim(ctx context.Context, s eventstore.Stream, through eventstore.Seqno, dry bool) (out eventstore.TrimResult, err error) {
-	err = l.lockedCategory(ctx, "trim", s.Category(), s, func(tx pgx.Tx, id int32, demand bool, _ eventstore.Position) error {
-		out, err = l.trim(ctx, tx, s, id, demand, through, dry)
+	dead := int64(0)
+	err = l.lockedCategory(ctx, "trim", s.Category(), s, func(tx pgx.Tx, c category, demand bool, _ eventstore.Position) error {
+		out, dead, err = l.trim(ctx, tx, s, c, demand, through, dry)
 		return err
 	})
+	if err == nil && dead > 0 {
+		l.emptyLog(ctx, dead)
+	}
 	return out, err
 }
 
-func (l *Log) trim(ctx context.Context, tx pgx.Tx, s eventstore.Stream, id int32, demand bool, through eventstore.Seqno, dry bool) (out eventstore.TrimResult, err error) {
-	var ordinal int64
+// trim also returns the ordinal of a dedicated stream of which a half is dead.
+func (l *Log) trim(ctx context.Context, tx pgx.Tx, s eventstore.Stream, c category, demand bool, through eventstore.Seqno, dry bool) (out eventstore.TrimResult, dead int64, err error) {
+	var ordinal, place int64
 	var r headRow
 	var snapshot *int64
-	err = tx.QueryRow(ctx, l.sql.lockStream, id, s.Key()).Scan(append(append([]any{&ordinal}, r.targets()...), &snapshot)...)
+	err = tx.QueryRow(ctx, l.sql.lockStream, c.id, s.Key()).Scan(append(append([]any{&ordinal, &place}, r.targets()...), &snapshot)...)
+	if err == pgx.ErrNoRows && c.dedicated {
+		err = eventstore.NoSuchStreamError("trim", s)
+	}
 	if err == pgx.ErrNoRows {
-		return out, nil
+		return out, 0, nil
 	}
 	if err != nil {
-		return out, err
+		return out, 0, err
 	}
 	h := r.head()
 	f := eventstore.TrimFloor{To: through}
@@ -38,15 +46,23 @@ func (l *Log) trim(ctx context.Context, tx pgx.Tx, s eventstore.Stream, id int32
 	if demand {
 		f.Snapshot(snapshotAt(snapshot))
 	}
-	if err := l.lowerByHolds(ctx, tx, &f, id, ordinal, s); err != nil {
-		return out, err
+	if err := l.lowerByHolds(ctx, tx, &f, c, ordinal, s); err != nil {
+		return out, 0, err
 	}
 	out = eventstore.TrimResult{Trimmed: max(f.To, h.Trimmed), StoppedBy: f.StoppedBy}
 	if dry || f.To <= h.Trimmed {
-		return out, nil
+		return out, 0, nil
 	}
-	_, err = tx.Exec(ctx, of(l.sql.setTrimmed, id), id, ordinal, int64(f.To))
-	return out, err
+	if c.dedicated {
+		turned := ringOf(place).turned(f.To, h.Last.Seqno)
+		if turned.dead(f.To) {
+			dead = ordinal
+		}
+		_, err = tx.Exec(ctx, l.sql.logs.setTrimmed, ordinal, int64(f.To), turned.number())
+		return out, dead, err
+	}
+	_, err = tx.Exec(ctx, of(l.sql.setTrimmed, c.id), c.id, ordinal, int64(f.To))
+	return out, 0, err
 }
 
 func snapshotAt(seqno *int64) *eventstore.Snapshot {
@@ -56,8 +72,12 @@ func snapshotAt(seqno *int64) *eventstore.Snapshot {
 	return &eventstore.Snapshot{At: eventstore.Mark{Seqno: eventstore.Seqno(*seqno)}}
 }
 
-func (l *Log) lowerByHolds(ctx context.Context, tx pgx.Tx, f *eventstore.TrimFloor, id int32, ordinal int64, s eventstore.Stream) error {
-	rows, err := tx.Query(ctx, of(l.sql.categoryHolds, id), id, ordinal)
+func (l *Log) lowerByHolds(ctx context.Context, tx pgx.Tx, f *eventstore.TrimFloor, c category, ordinal int64, s eventstore.Stream) error {
+	sql := of(l.sql.categoryHolds, c.id)
+	if c.dedicated {
+		sql = l.sql.logs.holds
+	}
+	rows, err := tx.Query(ctx, sql, c.id, ordinal)
 	if err != nil {
 		return err
 	}
@@ -79,20 +99,20 @@ func (l *Log) lowerByHolds(ctx context.Context, tx pgx.Tx, f *eventstore.TrimFlo
 
 // lockedCategory runs f in a transaction that holds the category's row.
 func (l *Log) lockedCategory(ctx context.Context, op string, c eventstore.Category, s eventstore.Stream,
-	f func(tx pgx.Tx, id int32, demand bool, trimmed eventstore.Position) error) error {
+	f func(tx pgx.Tx, known category, demand bool, trimmed eventstore.Position) error) error {
 	leave, err := l.enter(ctx, op, s)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	err = l.with(ctx, l.pool, op, c, s, func(id int32) error {
+	err = l.with(ctx, l.pool, op, c, s, func(known category) error {
 		return l.inTx(ctx, op, s, func(tx pgx.Tx) error {
 			var demand bool
 			var trimmed int64
-			if err := tx.QueryRow(ctx, l.sql.lockCategory, id).Scan(&demand, &trimmed); err != nil {
+			if err := tx.QueryRow(ctx, l.sql.lockCategory, known.id).Scan(&demand, &trimmed); err != nil {
 				return noRowsIsStale(err)
 			}
-			return f(tx, id, demand, eventstore.Position(trimmed))
+			return f(tx, known, demand, eventstore.Position(trimmed))
 		})
 	})
 	return l.translate(op, s, err, writing)
@@ -100,44 +120,65 @@ func (l *Log) lockedCategory(ctx context.Context, op string, c eventstore.Catego
 
 // SetHold registers or moves a hold.
 func (l *Log) SetHold(ctx context.Context, h eventstore.Hold) error {
-	return l.lockedCategory(ctx, "set hold", h.Category, h.Stream, func(tx pgx.Tx, id int32, _ bool, trimmed eventstore.Position) error {
+	return l.lockedCategory(ctx, "set hold", h.Category, h.Stream, func(tx pgx.Tx, c category, _ bool, trimmed eventstore.Position) error {
 		ordinal := int64(0)
+		if h.Stream == "" && c.dedicated {
+			return eventstore.NotInFeedError("set hold", h.Category)
+		}
 		if h.Stream == "" && trimmed > 0 && h.Position <= trimmed {
 			return eventstore.TrimmedFeedError(h.Category, h.Position, trimmed)
 		}
 		if h.Stream != "" {
 			var err error
-			if ordinal, err = l.holdableStream(ctx, tx, id, h); err != nil {
+			if ordinal, err = l.holdableStream(ctx, tx, c, h); err != nil {
 				return err
 			}
 		}
-		_, err := tx.Exec(ctx, l.sql.setHold, h.Name, id, ordinal, int64(h.Seqno), int64(h.Position), toUUID(h.ID))
+		_, err := tx.Exec(ctx, l.sql.setHold, h.Name, c.id, ordinal, int64(h.Seqno), int64(h.Position), toUUID(h.ID))
 		return err
 	})
 }
 
 // holdableStream returns the ordinal of a hold's stream, made if it is missing, or
 // refuses a mark that is gone or of another history.
-func (l *Log) holdableStream(ctx context.Context, tx pgx.Tx, id int32, h eventstore.Hold) (int64, error) {
+func (l *Log) holdableStream(ctx context.Context, tx pgx.Tx, c category, h eventstore.Hold) (int64, error) {
 	s := h.Stream
-	if _, err := tx.Exec(ctx, l.sql.ensureStream, id, s.Key(), int16(s.Slot())); err != nil {
-		return 0, err
-	}
-	var ordinal int64
-	var r headRow
-	var marked uuid
-	err := tx.QueryRow(ctx, of(l.sql.streamOrdinal, id), id, s.Key(), int64(h.Seqno)).Scan(append(append([]any{&ordinal}, r.targets()...), &marked)...)
+	ordinal, head, marked, err := l.lockHeld(ctx, tx, c, h)
 	if err != nil {
 		return 0, err
 	}
-	head := r.head()
 	if head.Trimmed > 0 && h.Seqno <= head.Trimmed {
 		return 0, eventstore.TrimmedError("set hold", s, h.Seqno, head)
 	}
-	if m := fromUUID(marked); !m.IsZero() && !h.ID.IsZero() && m != h.ID {
+	if !marked.IsZero() && !h.ID.IsZero() && marked != h.ID {
 		return 0, eventstore.DivergedError("set hold", s, eventstore.Mark{Seqno: h.Seqno, ID: h.ID}, head)
 	}
 	return ordinal, nil
+}
+
+// lockHeld locks the stream of a hold and returns its ordinal, its head and the ID of
+// the entry at the hold's seqno, zero if that is not there.
+func (l *Log) lockHeld(ctx context.Context, tx pgx.Tx, c category, h eventstore.Hold) (ordinal int64, head eventstore.Head, marked eventstore.UUID, err error) {
+	s := h.Stream
+	var r headRow
+	if c.dedicated {
+		var place int64
+		var snapshot *int64
+		err := tx.QueryRow(ctx, l.sql.lockStream, c.id, s.Key()).Scan(append(append([]any{&ordinal, &place}, r.targets()...), &snapshot)...)
+		if err == pgx.ErrNoRows {
+			err = eventstore.NoSuchStreamError("set hold", s)
+		}
+		if err == nil {
+			marked, err = l.markedInLog(ctx, tx, ordinal, h.Seqno)
+		}
+		return ordinal, r.head(), marked, err
+	}
+	if _, err := tx.Exec(ctx, l.sql.ensureStream, c.id, s.Key(), int16(s.Slot())); err != nil {
+		return 0, head, marked, err
+	}
+	var id uuid
+	err = tx.QueryRow(ctx, of(l.sql.streamOrdinal, c.id), c.id, s.Key(), int64(h.Seqno)).Scan(append(append([]any{&ordinal}, r.targets()...), &id)...)
+	return ordinal, r.head(), fromUUID(id), err
 }
 
 // ReleaseHold removes a hold; nil if there is none.

@@ -157,28 +157,28 @@ func (l *Log) appendAndCommit(ctx context.Context, t *ownTx, a eventstore.Append
 		return eventstore.Appended{}, err
 	}
 	defer leave()
-	ids, err := l.numbers(ctx, t.tx, a)
+	places, err := l.numbers(ctx, t.tx, a)
 	if err != nil {
 		return eventstore.Appended{}, err
 	}
-	position, err := l.sendWith(ctx, t.tx, "", a, ids, l.sql.appendOneOrFail, l.sql.appendAllOrFail, "commit")
+	w, err := l.sendWith(ctx, t.tx, "", a, places, l.sql.orFail, "commit")
 	code := pgCode(err)
 	switch {
-	case position > 0 && err == nil:
+	case w.passed && err == nil:
 		t.tx = nil
 		t.end(ctx) // the announcement needs no connection
-		return l.written(a, position), nil
-	case position == 0 && (err == nil || code == codeDivisionByZero):
+		return l.written(a, w.position), nil
+	case !w.passed && (err == nil || code == codeDivisionByZero):
 		t.rollback(ctx)
-		done, err := l.judge(ctx, t.conn, a, ids)
+		done, err := l.judge(ctx, t.conn, a, places)
 		if stale(err) {
 			err = l.raced(err)
 		}
 		return done, err
-	case code == codeDeadlock, position == 0 && stale(err):
+	case code == codeDeadlock, !w.passed && stale(err):
 		return eventstore.Appended{}, l.raced(err)
 	}
-	return eventstore.Appended{}, l.commitError(first, err, position > 0)
+	return eventstore.Appended{}, l.commitError(first, err, w.passed)
 }
 
 // commitError translates an error of an append sent with COMMIT, of the COMMIT itself
@@ -196,13 +196,12 @@ func (l *Log) commitError(s eventstore.Stream, err error, passed bool) error {
 }
 
 // sendWith sends an append between two statements, before (if any) and after, in one
-// round trip. It returns the last position, 0 if the append did not pass; an error
-// with a position is that of after.
-func (l *Log) sendWith(ctx context.Context, q querier, before string, a eventstore.Append, ids []int32, one, all, after string) (position eventstore.Position, err error) {
-	if cannotPass(a, ids) {
-		return 0, nil
+// round trip. An error after it has passed is that of after.
+func (l *Log) sendWith(ctx context.Context, q querier, before string, a eventstore.Append, places []category, texts appendTexts, after string) (w wrote, err error) {
+	if cannotPass(a, places) {
+		return w, nil
 	}
-	sql, args := statementFor(a, ids, one, all)
+	sql, args := statementFor(a, places, texts)
 	b := &pgx.Batch{}
 	if before != "" {
 		b.Queue(before)
@@ -213,24 +212,24 @@ func (l *Log) sendWith(ctx context.Context, q querier, before string, a eventsto
 	defer res.Close()
 	if before != "" {
 		if _, err := res.Exec(); err != nil {
-			return 0, err
+			return w, err
 		}
 	}
-	position, err = scanAppend(res, a)
+	w, err = scanAppend(res, a)
 	if err != nil {
-		return 0, err
+		return w, err
 	}
 	if _, err := res.Exec(); err != nil {
-		return position, err
+		return w, err
 	}
-	return position, res.Close()
+	return w, res.Close()
 }
 
 // scanAppend takes the row of an append; some come with a third column.
-func scanAppend(res pgx.BatchResults, a eventstore.Append) (eventstore.Position, error) {
+func scanAppend(res pgx.BatchResults, a eventstore.Append) (wrote, error) {
 	rows, err := res.Query()
 	if err != nil {
-		return 0, err
+		return wrote{}, err
 	}
 	defer rows.Close()
 	var ok bool
@@ -238,17 +237,12 @@ func scanAppend(res pgx.BatchResults, a eventstore.Append) (eventstore.Position,
 	for rows.Next() {
 		targets := []any{&ok, &position, nil}
 		if err := rows.Scan(targets[:len(rows.FieldDescriptions())]...); err != nil {
-			return 0, err
+			return wrote{}, err
 		}
 	}
 	rows.Close()
-	switch {
-	case rows.Err() != nil:
-		return 0, rows.Err()
-	case !ok:
-		return 0, isolationError("append", a.Batches[0].Stream)
-	case position == nil:
-		return 0, nil
+	if rows.Err() != nil {
+		return wrote{}, rows.Err()
 	}
-	return eventstore.Position(*position), nil
+	return wroteOf(a, ok, position)
 }
