@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/nats-io/nats.go"
@@ -35,6 +36,9 @@ type Options struct {
 	// NATS is the URL of a server that carries announcements to other processes.
 	// Empty: they stay in this one.
 	NATS string
+	// Trips counts the round trips of the store's calls to its database. Then Pool and
+	// Aside have connections of their own, which are not counted. Nil: nothing is.
+	Trips *Trips
 	// Logger is told what happens beside a call. Nil: nothing.
 	Logger *slog.Logger
 }
@@ -47,13 +51,29 @@ type Store struct {
 	Pool *pgxpool.Pool
 	// Schema is that of the store in the database.
 	Schema string
+	// Aside is the same store for work that is not to be counted by Options.Trips; it
+	// is closed with the Store.
+	Aside *eventstore.Store
 
-	close []func()
+	reclaim func(context.Context, time.Duration) error
+	close   []func()
+}
+
+// Reclaim gives back the space of what was trimmed through Aside, for about budget.
+// In memory there is nothing to do.
+func (s *Store) Reclaim(ctx context.Context, budget time.Duration) error {
+	if s.reclaim == nil {
+		return nil
+	}
+	return s.reclaim(ctx, budget)
 }
 
 // Close closes the store and what Open has opened for it.
 func (s *Store) Close() error {
 	err := s.Store.Close()
+	if s.Aside != s.Store {
+		err = errors.Join(err, s.Aside.Close())
+	}
 	s.release()
 	return err
 }
@@ -89,17 +109,46 @@ func (s *Store) open(ctx context.Context, t *Target, o *Options) error {
 		}
 	}
 	s.Store = eventstore.New(log, &eventstore.Options{Announcer: announcer, Logger: o.Logger})
+	if s.Aside == nil {
+		s.Aside = s.Store
+	}
 	return nil
 }
 
 func (s *Store) postgres(ctx context.Context, t *Target, o *Options) (eventstore.Log, error) {
-	pool, err := t.pool(ctx, o.Connections)
+	log, pool, err := s.connect(ctx, t, o, o.Trips)
 	if err != nil {
 		return nil, err
 	}
-	s.Pool = pool
+	s.Pool, s.reclaim = pool, reclaimOf(log)
+	if o.Trips == nil {
+		return log, nil
+	}
+	aside, pool, err := s.connect(ctx, t, o, nil)
+	if err != nil {
+		return nil, err
+	}
+	s.Pool, s.reclaim = pool, reclaimOf(aside)
+	s.Aside = eventstore.New(aside, &eventstore.Options{Logger: o.Logger})
+	return log, nil
+}
+
+// connect makes a pool, of counted connections if trips is not nil, and a log on it.
+func (s *Store) connect(ctx context.Context, t *Target, o *Options, trips *Trips) (*pglog.Log, *pgxpool.Pool, error) {
+	pool, err := t.pool(ctx, o.Connections, trips)
+	if err != nil {
+		return nil, nil, err
+	}
 	s.close = append(s.close, pool.Close)
-	return pglog.Open(ctx, pool, &pglog.Options{Schema: t.schema, Logger: o.Logger})
+	log, err := pglog.Open(ctx, pool, &pglog.Options{Schema: t.schema, Logger: o.Logger})
+	return log, pool, err
+}
+
+func reclaimOf(log *pglog.Log) func(context.Context, time.Duration) error {
+	return func(ctx context.Context, budget time.Duration) error {
+		_, err := log.Reclaim(ctx, budget)
+		return err
+	}
 }
 
 // announcer connects to NATS, or stays in the process.

@@ -60,7 +60,7 @@ func TestPoolSize(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		pool, err := target.pool(t.Context(), 16)
+		pool, err := target.pool(t.Context(), 16, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -118,9 +118,12 @@ func parsePostgres(address string) (*Target, error) {
 // String returns the URL without password and settings.
 func (t *Target) String() string { return t.name }
 
-// pool makes a pool; it connects when it is first used.
-func (t *Target) pool(ctx context.Context, connections int) (*pgxpool.Pool, error) {
+// pool makes a pool; it connects when it is first used. trips, unless nil, counts.
+func (t *Target) pool(ctx context.Context, connections int, trips *Trips) (*pgxpool.Pool, error) {
 	config := t.config.Copy()
+	if trips != nil {
+		config.ConnConfig.DialFunc = trips.around(config.ConnConfig.DialFunc)
+	}
 	if connections > 0 && !t.sized {
 		config.MaxConns = max(config.MaxConns, int32(connections+spareConnections))
 	}
@@ -159,7 +162,7 @@ func (t *Target) migrate(ctx context.Context, f func(*pgxpool.Pool) error) error
 		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Wanted: "a store that has a schema, as postgres://…", Found: t.name,
 			Hint: "a store in memory needs no migration"}
 	}
-	pool, err := t.pool(ctx, 2)
+	pool, err := t.pool(ctx, 2, nil)
 	if err != nil {
 		return err
 	}
