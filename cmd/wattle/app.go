@@ -80,7 +80,7 @@ A store is named by a URL, with --store or in the environment variable ` + store
 Passwords are best given in PGPASSWORD or a .pgpass file; they are never printed.
 
 Output is a table, or with -o json: for lists one JSON array, for read and tail one object a
-line. Progress goes to stderr, and only to a terminal. Errors are one line on stderr.`
+line. Progress goes to stderr: only to a terminal, but for that of bench. Errors are one line on stderr.`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -113,7 +113,7 @@ func (a *app) root() *cobra.Command {
 	// Neither can fail: the flag is there.
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputTable, outputJSON}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.RegisterFlagCompletionFunc("store", cobra.FixedCompletions([]string{"mem:", "postgres://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.demoCommand(), a.migrateCommand(), a.categoryCommand(), a.readCommand(), a.tailCommand(), a.versionCommand(),
+	root.AddCommand(a.demoCommand(), a.migrateCommand(), a.categoryCommand(), a.readCommand(), a.tailCommand(), a.benchCommand(), a.versionCommand(),
 		&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp})
 	return root
 }
