@@ -86,16 +86,20 @@ func (t *trimmer) pass(ctx context.Context, slack uint64) {
 	}
 }
 
-// trim notes how far was asked for, whatever came of it: what stops one trim, as a
-// hold, would stop the next one too, so that waits until there is as much again.
+// trim notes how far was asked for: what stops a trim, as a hold, would stop the next
+// one too, so that waits until there is as much again. One that failed, or that the end
+// of the run broke off, has trimmed nothing.
 func (t *trimmer) trim(ctx context.Context, o *owner) {
-	through := o.last.Load() - t.retain
+	before, through := o.trimmed.Load(), o.last.Load()-t.retain
 	o.trimmed.Store(through)
 	got, err := t.store.Trim(ctx, o.stream, eventstore.Seqno(through), false)
-	if err != nil && ctx.Err() != nil {
-		return
-	}
-	if err == nil && got.StoppedBy != "" {
+	switch {
+	case err != nil:
+		o.trimmed.Store(before)
+		if ctx.Err() != nil {
+			return
+		}
+	case got.StoppedBy != "":
 		err = fmt.Errorf("trim %s: stopped by %s", o.stream, got.StoppedBy)
 	}
 	t.meter.trimmed(err)
