@@ -3,10 +3,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -153,7 +153,7 @@ func explainedLoad(err error) error {
 	case e.Kind == eventstore.ErrFenced:
 		c.Hint = "another run took the log over, or had a higher epoch already: give a higher --epoch, or another --prefix"
 	case e.Kind == eventstore.ErrInvalid && e.Op == "create category":
-		c.Hint = cmp.Or(e.Hint, "give another --prefix, or delete the category")
+		c.Hint = strings.TrimPrefix(e.Hint+"; or give another --prefix", "; ")
 		return &coded{&c, exitRefused}
 	}
 	return &c

@@ -51,6 +51,17 @@ func TestUsage(t *testing.T) {
 		"too many writers":     {[]string{"demo", "--writers", "257"}, []string{"--writers of 1 to 256"}},
 		"too few cases":        {[]string{"demo", "--cases", "-1"}, []string{"--cases of 0 to"}},
 		"a file is no seed":    {[]string{"demo", "--xes", "x", "--seed", "2"}, []string{"--xes or --seed"}},
+		"bad rps":              {[]string{"bench", "append", "--rps", "-1", "--store", "mem:"}, []string{"--rps of 0 to 1000000", "-1"}},
+		"no logs":              {[]string{"bench", "append", "--logs", "0", "--store", "mem:"}, []string{"--logs of 1 to"}},
+		"no batch":             {[]string{"bench", "append", "--batch", "0", "--store", "mem:"}, []string{"--batch of 1 to 10000"}},
+		"bad sizes":            {[]string{"bench", "append", "--sizes", "1k:0", "--store", "mem:"}, []string{"--sizes", `"1k:0"`}},
+		"too large a batch":    {[]string{"bench", "append", "--sizes", "1m", "--batch", "33", "--store", "mem:"}, []string{"32 MiB", "33 of up to 1048576 bytes"}},
+		"bad retain":           {[]string{"bench", "append", "--retain", "-5", "--store", "mem:"}, []string{"--retain of 0 to"}},
+		"bad duration":         {[]string{"bench", "append", "--duration", "0s", "--store", "mem:"}, []string{"--duration of at least 1ms"}},
+		"bad interval":         {[]string{"bench", "append", "--interval", "1ms", "--store", "mem:"}, []string{"--interval of at least 10ms"}},
+		"bad layout":           {[]string{"bench", "append", "--layout", "round", "--store", "mem:"}, []string{"--layout shared or dedicated", `"round"`}},
+		"bad prefix":           {[]string{"bench", "append", "--prefix", "a-b", "--store", "mem:"}, []string{"category", "a-b"}},
+		"bad epoch":            {[]string{"bench", "append", "--epoch", "9223372036854775808", "--store", "mem:"}, []string{"epoch", "2^63-1"}},
 		"nats without a host":  {[]string{"demo", "--nats", "localhost"}, []string{"nats://host:4222"}},
 		"nats of another kind": {[]string{"demo", "--nats", "http://localhost"}, []string{"nats://host:4222"}},
 	} {
@@ -77,7 +88,7 @@ func TestUnavailable(t *testing.T) {
 	const closed = "127.0.0.1:1"
 	store := "postgres://user@" + closed + "/db?sslmode=disable"
 	for _, args := range [][]string{
-		{"category", "list"}, {"read", "a-1"}, {"tail", "a"}, {"tail", "a", "-f"}, {"demo"},
+		{"category", "list"}, {"read", "a-1"}, {"tail", "a"}, {"tail", "a", "-f"}, {"demo"}, {"bench", "append"},
 		{"migrate", "up"}, {"migrate", "status"}, {"migrate", "down", "--yes"},
 	} {
 		wattle(t, append(args, "--store", store)...).wants(t, exitUnavailable, closed)
@@ -90,7 +101,7 @@ func TestMigrate(t *testing.T) {
 	t.Parallel()
 	store := storeURL(t)
 	wattle(t, "migrate", "status", "--store", store).wants(t, 0, "VERSION", "00001_store.sql", "pending")
-	for _, args := range [][]string{{"category", "list"}, {"category", "create", "a"}, {"read", "a-1"}, {"tail", "a"}} {
+	for _, args := range [][]string{{"category", "list"}, {"category", "create", "a"}, {"read", "a-1"}, {"tail", "a"}, {"bench", "append"}} {
 		wattle(t, append(args, "--store", store)...).wants(t, exitNotMigrated, "wattle migrate up")
 	}
 	wattle(t, "migrate", "up", "--store", store).wants(t, 0, "00001_store.sql")
@@ -236,7 +247,7 @@ func TestPasswordIsNeverPrinted(t *testing.T) {
 	}
 	for _, store := range stores {
 		env := func(name string) string { return map[string]string{storeVariable: store}[name] }
-		for _, args := range [][]string{{"category", "list"}, {"migrate", "up"}, {"migrate", "down"}, {"demo"}, {"tail", "a", "-f"}, {"--help"}, {"demo", "--help"}} {
+		for _, args := range [][]string{{"category", "list"}, {"migrate", "up"}, {"migrate", "down"}, {"demo"}, {"tail", "a", "-f"}, {"bench", "append"}, {"--help"}, {"demo", "--help"}} {
 			r := wattleIn(t, env, "", args...)
 			if strings.Contains(r.out+r.err, canary) {
 				t.Errorf("%q with %q printed it:\n%s%s", args, store, r.out, r.err)
