@@ -21,4 +21,10 @@ var cliBugs = area{"cli", "cmd/wattle", []bug{
 	{"tail over what was trimmed, though --from was given", "cmd/wattle/tail.go",
 		`AcceptTrimmed: t.from == "" || t.from == fromEnd}`,
 		`AcceptTrimmed: true}`, "TestTrimmed"},
+	{"interrupted bench told as done", "cmd/wattle/bench.go",
+		"			err = ctx.Err()\n",
+		"			err = nil\n", "TestBenchInterrupted"},
+	{"figures lost with a fence", "cmd/wattle/bench.go",
+		"		if f == nil {\n",
+		"		if f == nil || err != nil {\n", "TestBenchTakenOver"},
 }}

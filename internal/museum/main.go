@@ -36,7 +36,7 @@ type bug struct {
 }
 
 var areas = []area{contractBugs, inputBugs, storeBugs, schemaBugs, pglogStatementBugs, pglogFeedBugs, pglogGroupBugs, pglogWithinBugs,
-	aggregateBugs, aggregateUnknownBugs, projectorBugs, projectorStoreBugs, pgcheckpointBugs, natsannounceBugs, migrationBugs, loanBugs, bankBugs, cliBugs}
+	aggregateBugs, aggregateUnknownBugs, projectorBugs, projectorStoreBugs, pgcheckpointBugs, natsannounceBugs, migrationBugs, loanBugs, bankBugs, cliBugs, loadBugs, costBugs}
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
 
