@@ -68,7 +68,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 }
 
 const rootLong = `Wattle is an event-sourcing framework for Go on fenced logs. This command administers its
-stores, shows what is in them, and runs a demo.
+stores, shows what is in them, puts load on them, and runs a demo.
 
 A store is named by a URL, with --store or in the environment variable ` + storeVariable + `:
 

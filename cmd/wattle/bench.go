@@ -161,7 +161,7 @@ func explainedLoad(err error) error {
 
 // benchLine prints how it goes: in place on a terminal, else line by line.
 func (a *app) benchLine(i load.Interval) {
-	line := fmt.Sprintf("%4.0fs  %8.0f appends/s  p50 %8s  p99 %8s  %d late  %d failed",
+	line := fmt.Sprintf("%6.1fs  %8.0f appends/s  p50 %8s  p99 %8s  %d late  %d failed",
 		i.Elapsed.Seconds(), i.PerSec, millis(i.P50.Microseconds()), millis(i.P99.Microseconds()), i.Late, i.Failed)
 	if a.console.live {
 		a.console.show(line)
@@ -206,9 +206,10 @@ func (a *app) printFigures(f *load.Figures) error {
 	if f.Trims > 0 {
 		rows = append(rows, []string{"trims", str(f.Trims), str(f.TrimsFailed) + " failed"})
 	}
-	if f.LastError != "" {
-		rows = append(rows, []string{"last error", printable(f.LastError)})
-	}
 	rows = append(rows, []string{"ended", fmt.Sprintf("%s after %.1f s", f.Ended, f.Seconds)})
-	return a.printRows(rows)
+	if err := a.printRows(rows); err != nil || f.LastError == "" {
+		return err
+	}
+	_, err := fmt.Fprintf(a.stdout, "last error: %s\n", printable(f.LastError)) // too long for a column
+	return err
 }

@@ -1,4 +1,4 @@
-// Command wattle administers and shows the stores of Wattle, and runs its demo.
+// Command wattle administers, shows and loads the stores of Wattle, and runs its demo.
 //
 // See wattle help, and wattle help COMMAND; exit codes are in wattle help exit-codes.
 package main

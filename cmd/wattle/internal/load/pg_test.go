@@ -20,11 +20,16 @@ import (
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
 
-// store is an empty one in PostgreSQL, and a run on it.
+// store is an empty one on the shared server, and a run on it.
 func store(t *testing.T) (*open.Store, Config) {
 	t.Helper()
 	_, schema := pgtest.Schema(t)
-	u, err := url.Parse(pgtest.DSN(t))
+	return opened(t, pgtest.DSN(t), schema)
+}
+
+func opened(t *testing.T, dsn, schema string) (*open.Store, Config) {
+	t.Helper()
+	u, err := url.Parse(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,6 +38,9 @@ func store(t *testing.T) (*open.Store, Config) {
 	u.RawQuery = q.Encode()
 	target, err := open.Parse(u.String())
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := target.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	trips := &open.Trips{}
@@ -185,4 +193,47 @@ func TestTakenOverInPostgres(t *testing.T) {
 	if int64(all) != first.Entries+second.Entries {
 		t.Errorf("wanted %d and %d entries, found %d", first.Entries, second.Entries, all)
 	}
+}
+
+// The server is killed and started again while a schedule is sent: every send is
+// accounted for, and what was acknowledged is there, once.
+func TestServerKilled(t *testing.T) {
+	t.Parallel()
+	server := pgtest.NewServer(t)
+	s, c := opened(t, server.DSN(), "wattle")
+	c.Logs, c.RPS, c.Duration, c.Batch = 4, 100, 2*time.Second, 2
+	under := make(chan struct{})
+	var once sync.Once
+	c.Interval, c.Live = MinInterval, func(i Interval) {
+		if i.PerSec > 0 && i.Elapsed > 300*time.Millisecond {
+			once.Do(func() { close(under) })
+		}
+	}
+	var f *Figures
+	var err error
+	var done sync.WaitGroup
+	done.Go(func() { f, err = Run(t.Context(), c) })
+	select {
+	case <-under:
+		server.KillPostmaster(t)
+		server.Start(t)
+	case <-time.After(40 * time.Second):
+		t.Error("nothing is appended")
+	}
+	done.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	balanced(t, f)
+	all := 0
+	for log := 1; log <= 4; log++ {
+		all += len(kept(t, s.Store, log))
+	}
+	if f.Scheduled != 200 || f.Skipped != 0 || f.Ended != EndedByTime || f.Appends == 0 || f.Entries != 2*f.Appends || int64(all) != f.Entries {
+		t.Errorf("wanted %d entries, found %d: %+v", f.Entries, all, f)
+	}
+	if f.Failed+f.Resends == 0 || f.LastError == "" && f.Failed > 0 {
+		t.Errorf("wanted the outage to show, found %+v", f)
+	}
+	t.Logf("%d appended, %d failed, %d resent, last error: %s", f.Appends, f.Failed, f.Resends, f.LastError)
 }

@@ -38,18 +38,18 @@ func TestParseSizes(t *testing.T) {
 
 func TestPayloads(t *testing.T) {
 	sizes := Sizes{{1000, 9}, {32000, 1}, {0, 2}}
-	make3 := func(seed, log uint64) (all [][]byte) {
+	some := func(seed, log uint64) (all [][]byte) {
 		p := newPayloads(seed, log, sizes, noiseOf(seed, sizes))
 		for range 12000 {
 			all = append(all, p.next())
 		}
 		return all
 	}
-	first := make3(1, 0)
-	if !slices.EqualFunc(first, make3(1, 0), bytes.Equal) {
+	first := some(1, 0)
+	if !slices.EqualFunc(first, some(1, 0), bytes.Equal) {
 		t.Error("wanted the same payloads of the same seed")
 	}
-	for _, other := range [][][]byte{make3(2, 0), make3(1, 1)} {
+	for _, other := range [][][]byte{some(2, 0), some(1, 1)} {
 		if slices.EqualFunc(first, other, bytes.Equal) {
 			t.Error("wanted other payloads of another seed or log")
 		}
