@@ -61,6 +61,10 @@ func (r ring) turned(trimmed, last eventstore.Seqno) ring {
 // row still fits a page of 8 KiB, whose limit is 8,160 bytes for a row.
 const chunkBytes = 7680
 
+// LogRows is how many rows of a dedicated stream an entry takes whose data and metadata
+// (as a JSON object) have so many bytes together.
+func LogRows(bytes int) int { return max(1, (bytes+chunkBytes-1)/chunkBytes) }
+
 // chunksOf cuts a body into rows; an empty one is one row.
 func chunksOf(body []byte) [][]byte {
 	chunks := make([][]byte, 0, len(body)/chunkBytes+1)

@@ -104,7 +104,7 @@ func TestChunks(t *testing.T) {
 	} {
 		body := bytes.Repeat([]byte("0123456789abcdef"), c.bytes/16+1)[:c.bytes]
 		chunks := chunksOf(body)
-		if len(chunks) != c.chunks || !bytes.Equal(bytes.Join(chunks, nil), body) {
+		if len(chunks) != c.chunks || LogRows(c.bytes) != c.chunks || !bytes.Equal(bytes.Join(chunks, nil), body) {
 			t.Errorf("%d bytes: %d chunks, want %d that make the body", c.bytes, len(chunks), c.chunks)
 		}
 		for i, chunk := range chunks {
