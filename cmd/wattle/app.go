@@ -113,7 +113,7 @@ func (a *app) root() *cobra.Command {
 	// Neither can fail: the flag is there.
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputTable, outputJSON}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.RegisterFlagCompletionFunc("store", cobra.FixedCompletions([]string{"mem:", "postgres://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.demoCommand(), a.migrateCommand(), a.categoryCommand(), a.readCommand(), a.tailCommand(), a.benchCommand(), a.versionCommand(),
+	root.AddCommand(a.demoCommand(), a.migrateCommand(), a.categoryCommand(), a.streamCommand(), a.readCommand(), a.tailCommand(), a.benchCommand(), a.versionCommand(),
 		&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp})
 	return root
 }

@@ -89,33 +89,23 @@ sends are late, failures.`,
 	f.StringVar(&b.sizes, "sizes", "1k", "payload `SIZES`, each with its weight, as 1k:9,32k:1")
 	f.IntVar(&b.Retain, "retain", 0, "entries that a log keeps, the category trims freely then; 0: all")
 	f.DurationVar(&b.Duration, "duration", 30*time.Second, "how long to send")
-	f.StringVar(&b.layout, "layout", eventstore.Shared.String(), "how the logs are kept: shared or dedicated")
+	layoutFlag(c, &b.layout)
 	f.StringVar(&b.Prefix, "prefix", "bench", "`NAME` of the category, and of its streams before the number")
 	f.Uint64Var(&b.epoch, "epoch", 0, "epoch to own the logs at; 0: the next one of each")
 	f.DurationVar(&b.Interval, "interval", time.Second, "how often to print a line")
 	f.Uint64Var(&b.Seed, "seed", 1, "what payloads are made from: the same gives the same")
-	_ = c.RegisterFlagCompletionFunc("layout", cobra.FixedCompletions([]string{"shared", "dedicated"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
 // parse reads the flags that are text. What the numbers may be is for package load.
 func (b *benchAppend) parse() (err error) {
-	switch b.layout {
-	case eventstore.Shared.String():
-		b.Layout = eventstore.Shared
-	case eventstore.Dedicated.String():
-		b.Layout = eventstore.Dedicated
-	default:
-		return &usageError{"--layout shared or dedicated", fmt.Sprintf("%q", b.layout), ""}
+	if b.Layout, err = parseLayout(b.layout); err != nil {
+		return err
 	}
 	b.Epoch = eventstore.Epoch(b.epoch)
 	b.Sizes, err = load.ParseSizes(b.sizes)
 	return err
 }
-
-// rowsOf says how many rows an entry takes in a layout that cuts large payloads; nil
-// where none is cut, or it is not known.
-func rowsOf(eventstore.Layout) func(size int) int { return nil }
 
 func (a *app) benchAppend(ctx context.Context, c load.Config) error {
 	if err := c.Check(); err != nil {
@@ -123,7 +113,7 @@ func (a *app) benchAppend(ctx context.Context, c load.Config) error {
 	}
 	trips := &open.Trips{}
 	return a.opened(ctx, open.Options{Connections: min(c.Logs, benchConnections), Trips: trips}, func(s *open.Store) error {
-		c.Store, c.Aside, c.Reclaim, c.Rows, c.Live = s.Store, s.Aside, s.Reclaim, rowsOf(c.Layout), a.benchLine
+		c.Store, c.Aside, c.Reclaim, c.Rows, c.Live = s.Store, s.Aside, s.Reclaim, s.RowsOf(c.Layout), a.benchLine
 		if s.Pool != nil {
 			c.Trips, c.WAL = trips.Count, s.WAL
 		}

@@ -47,6 +47,28 @@ func seqnosIn(t *testing.T, store string, streams ...string) (n int64) {
 	return n
 }
 
+// The dedicated layout: streams are created, large payloads cut, what is trimmed comes
+// back, and another run goes on.
+func TestBenchDedicated(t *testing.T) {
+	t.Parallel()
+	store := migrated(t)
+	entries := int64(0)
+	for run := range 2 {
+		f := figuresOf(t, wattle(t, quiet(store, "--layout", "dedicated", "--logs", "2", "--sizes", "100:1,20000:1", "--retain", "10",
+			"--rps", "100", "--duration", "400ms", "-o", "json")...).wants(t, 0).out)
+		if f.Layout != "dedicated" || f.Appends != 40 || f.Epoch != uint64(run+1) || f.Rows == nil || *f.Rows <= f.Entries || *f.ChunkCuts != *f.Rows-f.Entries || f.TrimsFailed != 0 {
+			t.Errorf("run %d: found %+v", run, f)
+		}
+		entries += f.Entries
+	}
+	for _, stream := range []string{"bench-1", "bench-2"} {
+		all := seqnos(t, wattle(t, "read", stream, "--store", store, "-o", "json", "--from", str(entries/2-9)).wants(t, 0))
+		if len(all) != 10 || all[9] != int(entries/2) {
+			t.Errorf("%s holds %v, want the last 10 through %d", stream, all, entries/2)
+		}
+	}
+}
+
 func TestBenchFigures(t *testing.T) {
 	t.Parallel()
 	store := migrated(t)

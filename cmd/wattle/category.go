@@ -27,21 +27,30 @@ uses it. Its name holds no blank and none of - . * >`,
 
 func (a *app) categoryCreateCommand() *cobra.Command {
 	var freely bool
+	var name string
 	c := &cobra.Command{
 		Use:   "create NAME",
 		Short: "create a category",
 		Long: `Create creates a category. Where it exists alike already, nothing happens; where it exists
-with other settings, it is refused.`,
+with other settings, it is refused.
+
+The streams of a shared category come with their first append, any number of them, and all are
+in the feed. Those of a dedicated one are few and busy: they are created one by one (see wattle
+stream), are read stream by stream, and give their space back as soon as it is trimmed.`,
 		Example: `  wattle category create account
-  wattle category create clicks --trim-freely`,
+  wattle category create clicks --layout dedicated --trim-freely`,
 		Args: arguments("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
-			name, err := eventstore.ParseCategory(args[0])
+			category, err := eventstore.ParseCategory(args[0])
+			if err != nil {
+				return err
+			}
+			layout, err := parseLayout(name)
 			if err != nil {
 				return err
 			}
 			return a.opened(c.Context(), open.Options{}, func(s *open.Store) error {
-				err := s.CreateCategory(c.Context(), eventstore.CategorySpec{Name: name, TrimFreely: freely})
+				err := s.CreateCategory(c.Context(), eventstore.CategorySpec{Name: category, Layout: layout, TrimFreely: freely})
 				if errors.Is(err, eventstore.ErrInvalid) { // the name is valid: another one is there
 					return &coded{err, exitRefused}
 				}
@@ -50,7 +59,23 @@ with other settings, it is refused.`,
 		},
 	}
 	c.Flags().BoolVar(&freely, "trim-freely", false, "streams may be trimmed past their last snapshot")
+	layoutFlag(c, &name)
 	return c
+}
+
+// layoutFlag adds --layout, for parseLayout to read.
+func layoutFlag(c *cobra.Command, name *string) {
+	c.Flags().StringVar(name, "layout", eventstore.Shared.String(), "how the streams are kept: shared or dedicated")
+	_ = c.RegisterFlagCompletionFunc("layout", cobra.FixedCompletions([]string{eventstore.Shared.String(), eventstore.Dedicated.String()}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+func parseLayout(name string) (eventstore.Layout, error) {
+	for _, l := range []eventstore.Layout{eventstore.Shared, eventstore.Dedicated} {
+		if name == l.String() {
+			return l, nil
+		}
+	}
+	return 0, &usageError{"--layout shared or dedicated", fmt.Sprintf("%q", name), ""}
 }
 
 // categoryJSON is a category as -o json prints it.

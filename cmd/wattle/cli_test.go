@@ -19,6 +19,7 @@ import (
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/examples/loan"
 	"github.com/wattle-es/wattle/examples/loan/bank"
+	"github.com/wattle-es/wattle/migrations"
 	"github.com/wattle-es/wattle/migrations/pgtest"
 )
 
@@ -60,6 +61,7 @@ func TestUsage(t *testing.T) {
 		"bad duration":         {[]string{"bench", "append", "--duration", "0s", "--store", "mem:"}, []string{"--duration of at least 1ms"}},
 		"bad interval":         {[]string{"bench", "append", "--interval", "1ms", "--store", "mem:"}, []string{"--interval of at least 10ms"}},
 		"bad layout":           {[]string{"bench", "append", "--layout", "round", "--store", "mem:"}, []string{"--layout shared or dedicated", `"round"`}},
+		"no stream":            {[]string{"stream", "create", "--store", "mem:"}, []string{"STREAM for wattle stream create"}},
 		"bad prefix":           {[]string{"bench", "append", "--prefix", "a-b", "--store", "mem:"}, []string{"category", "a-b"}},
 		"bad epoch":            {[]string{"bench", "append", "--epoch", "9223372036854775808", "--store", "mem:"}, []string{"epoch", "2^63-1"}},
 		"nats without a host":  {[]string{"demo", "--nats", "localhost"}, []string{"nats://host:4222"}},
@@ -108,13 +110,20 @@ func TestMigrate(t *testing.T) {
 	wattle(t, "migrate", "up", "--store", store).wants(t, 0)
 	r := wattle(t, "migrate", "status", "-o", "json", "--store", store).wants(t, 0)
 	var list []migrationJSON
-	if err := json.Unmarshal([]byte(r.out), &list); err != nil || len(list) != 1 || list[0].Applied == nil {
-		t.Errorf("wanted one applied migration, found %q (%v)", r.out, err)
+	if err := json.Unmarshal([]byte(r.out), &list); err != nil || len(list) != int(migrations.Version) || list[len(list)-1].Applied == nil {
+		t.Errorf("wanted all migrations applied, found %q (%v)", r.out, err)
 	}
 	wattle(t, "category", "create", "a", "--store", store).wants(t, 0)
 
 	wattle(t, "migrate", "down", "--store", store).wants(t, exitRefused, "DESTROYS EVERY LOG", "--yes", "no terminal")
 	wattle(t, "category", "list", "--store", store).wants(t, 0, "a ")
+	wattle(t, "category", "create", "log", "--layout", "dedicated", "--store", store).wants(t, 0)
+	wattle(t, "read", "log-1", "--store", store).wants(t, exitNotFound, "no such stream", "create it first")
+	wattle(t, "stream", "create", "a-1", "--store", store).wants(t, exitUsage, "dedicated category")
+	wattle(t, "stream", "create", "log-1", "log-2", "--store", store).wants(t, 0)
+	wattle(t, "read", "log-1", "--store", store).wants(t, exitNotFound, "a stream with entries")
+	wattle(t, "stream", "drop", "log-1", "--yes", "--store", store).wants(t, 0)
+	wattle(t, "stream", "drop", "log-1", "--yes", "--store", store).wants(t, exitNotFound)
 	wattle(t, "migrate", "down", "--yes", "--store", store).wants(t, 0)
 	wattle(t, "category", "list", "--store", store).wants(t, exitNotMigrated)
 	wattle(t, "migrate", "down", "--yes", "--store", store).wants(t, 0)

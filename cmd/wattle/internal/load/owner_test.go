@@ -5,7 +5,6 @@ package load
 import (
 	"context"
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -212,19 +211,6 @@ func TestTrimBrokenOff(t *testing.T) {
 			t.Errorf("wanted 100 of 125 entries kept by one trim, found %+v", f)
 		}
 	})
-}
-
-type withStreams struct{}
-
-func (withStreams) CreateStreams(context.Context, ...eventstore.Stream) error { return nil }
-
-func TestDedicatedNeedsAStoreThatMakesStreams(t *testing.T) {
-	if _, err := creatorOf(withStreams{}); err != nil {
-		t.Error(err)
-	}
-	if _, err := creatorOf(struct{}{}); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "--layout dedicated") {
-		t.Errorf("wanted it refused, found %v", err)
-	}
 }
 
 // Rows come from a function, where a layout cuts.

@@ -4,8 +4,6 @@ package load
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -62,32 +60,12 @@ func (r *run) own(ctx context.Context) error {
 	return r.fence(ctx)
 }
 
-// creator is what a store is where streams of the dedicated layout can be made.
-type creator interface {
-	CreateStreams(ctx context.Context, streams ...eventstore.Stream) error
-}
-
-func creatorOf(store any) (creator, error) {
-	c, ok := store.(creator)
-	if !ok {
-		return nil, fmt.Errorf("wattle: bench append: this store makes no streams of --layout dedicated: %w", errors.ErrUnsupported)
-	}
-	return c, nil
-}
-
 func (r *run) create(ctx context.Context, streams []eventstore.Stream) error {
 	spec := eventstore.CategorySpec{Name: eventstore.Category(r.Prefix), Layout: r.Layout, TrimFreely: r.Retain > 0}
-	if r.Layout == eventstore.Shared {
-		return r.Store.CreateCategory(ctx, spec)
-	}
-	c, err := creatorOf(r.Store)
-	if err != nil {
+	if err := r.Store.CreateCategory(ctx, spec); err != nil || r.Layout == eventstore.Shared {
 		return err
 	}
-	if err := r.Store.CreateCategory(ctx, spec); err != nil {
-		return err
-	}
-	return c.CreateStreams(ctx, streams...)
+	return r.Store.CreateStreams(ctx, streams...)
 }
 
 // fence fences the logs, some at once; the first error ends it.

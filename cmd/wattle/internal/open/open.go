@@ -68,6 +68,15 @@ func (s *Store) Reclaim(ctx context.Context, budget time.Duration) error {
 	return s.reclaim(ctx, budget)
 }
 
+// RowsOf says how many rows an entry takes by the size of its data, in a layout that
+// cuts large ones; nil where none is cut.
+func (s *Store) RowsOf(layout eventstore.Layout) func(size int) int {
+	if s.Pool == nil || layout != eventstore.Dedicated {
+		return nil
+	}
+	return pglog.LogRows
+}
+
 // Close closes the store and what Open has opened for it.
 func (s *Store) Close() error {
 	err := s.Store.Close()
