@@ -21,10 +21,11 @@ import (
 	"github.com/wattle-es/wattle/migrations/pgtest"
 )
 
-// open returns a log in the schema and a store around it.
+// open returns a log in the schema and a store around it. Nothing is reclaimed unless
+// the test says so.
 func open(t testing.TB, pool *pgxpool.Pool, schema string) (*pglog.Log, *eventstore.Store) {
 	t.Helper()
-	l, err := pglog.Open(t.Context(), pool, &pglog.Options{Schema: schema})
+	l, err := pglog.Open(t.Context(), pool, &pglog.Options{Schema: schema, ReclaimEvery: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ type growth struct {
 // grown notes a batch that was written, and summarises in the background when much
 // has come together.
 func (l *Log) grown(b *eventstore.Batch) {
-	if c, _ := l.categories.get(b.Stream.Category()); !c.dedicated {
+	if !l.isDedicated(b.Stream) {
 		return
 	}
 	n := 0

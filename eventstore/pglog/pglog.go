@@ -35,8 +35,8 @@
 // # Your own SQL, and space
 //
 // [Within] makes SQL of the caller's and an append one transaction; [AppendTx] appends
-// inside one that the caller holds. [Log.Reclaim] removes what has been trimmed, in
-// small steps; somebody has to call it now and then.
+// inside one that the caller holds. What has been trimmed is removed in the background,
+// in small steps; see Options.ReclaimEvery and [Log.Reclaim].
 //
 // # Outcomes
 //
@@ -76,6 +76,11 @@ type Options struct {
 	// together as the next one. 0: DefaultSenders; negative: no group commit. It is never
 	// more than the connections of the pool.
 	Senders int
+	// ReclaimEvery is how long a Log that trims rests between two rounds of Reclaim, which
+	// it makes in the background on a connection of the pool. 0: DefaultReclaimEvery;
+	// negative: never, for processes that may do nothing between two calls: then somebody
+	// has to call Reclaim now and then.
+	ReclaimEvery time.Duration
 	// Logger is told of sessions ended. Nil: nobody.
 	Logger *slog.Logger
 }
@@ -95,6 +100,7 @@ type Log struct {
 	senders     senders
 	reclaimer   reclaimer
 	indexer     indexer
+	background  background
 
 	mu     sync.RWMutex // held for reading through every call
 	closed bool
@@ -126,6 +132,9 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Log, error) {
 	l.sql = newStatements(l.schema, l.holderTTL)
 	if l.senders.most = o.Senders; o.Senders == 0 {
 		l.senders.most = DefaultSenders
+	}
+	if l.background.every = o.ReclaimEvery; o.ReclaimEvery == 0 {
+		l.background.every = DefaultReclaimEvery
 	}
 	l.senders.most = min(l.senders.most, int(pool.Config().MaxConns))
 	if err := l.check(ctx); err != nil {
@@ -163,11 +172,13 @@ func (l *Log) check(ctx context.Context) error {
 	return nil
 }
 
-// Close makes every later call answer ErrClosed, after those in flight have ended.
+// Close makes every later call answer ErrClosed, after those in flight have ended, and
+// ends what runs beside them.
 func (l *Log) Close() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.closed = true
+	l.mu.Unlock()
+	l.background.end()
 	l.indexer.running.Wait()
 	return nil
 }

@@ -59,7 +59,8 @@ type walkOfSnapshots struct {
 // as long as they took, so it may run beside everything else: it locks nothing that an
 // append, read, trim or hold waits for, and being ended anywhere does no harm. Call it
 // now and then, and again soon while More is set. In one store one step is made at a
-// time, whoever calls.
+// time, whoever calls. A Log that trims calls it itself unless Options.ReclaimEvery is
+// negative.
 //
 // Deleted rows become free space for new entries when PostgreSQL's autovacuum has
 // passed; the file does not shrink.

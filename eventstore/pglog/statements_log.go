@@ -129,10 +129,12 @@ i as (insert into {s}.snapshots as old (stream, seqno, time, id, fingerprint, co
 select (select ok from g), m.ours, m.epoch, m.holder, m.last_seqno, m.last_id, m.trimmed from (select 1) one left join m on true`),
 
 		ordinal: fill(`select ordinal from {s}.streams where category = $1::int and key = $2::text`),
-		// $1 category $2 keys $3 slots $4 ring: the ordinals of those that are new.
-		create: fill(`insert into {s}.streams (category, key, slot, epoch, holder, last_seqno, last_id, last_time, ring)
-  select c.id, k.key, k.slot, 0, {zero}, 0, {zero}, 'epoch', $4::bigint from {s}.categories c, unnest($2::text[], $3::smallint[]) k(key, slot)
-  where c.id = $1::int and c.layout = 1 order by k.key for key share of c on conflict (category, key) do nothing returning ordinal`),
+		// $1 category $2 keys $3 slots $4 ring: the ordinals of those that are new. They are
+		// drawn at random, above those of shared streams: processes remember them, and behind
+		// a failover with loss the next in turn may be one that was a lost stream's.
+		create: fill(`insert into {s}.streams (ordinal, category, key, slot, epoch, holder, last_seqno, last_id, last_time, ring)
+  overriding system value select (1::bigint << 44) + floor(random() * 4503599627370496)::bigint, c.id, k.key, k.slot, 0, {zero}, 0, {zero}, 'epoch', $4::bigint from {s}.categories c, unnest($2::text[], $3::smallint[]) k(key, slot)
+  where c.id = $1::int and c.layout = 1 order by k.key for key share of c on conflict do nothing returning ordinal`),
 		// The ranges of the index are 32 pages, 256 KiB: a read looks at few pages that it
 		// does not want, and the index of a log of 1 GiB has 4,096 of them.
 		forget: fill(`with d as (delete from {s}.streams where category = $1::int and key = $2::text and ring <> 0 returning ordinal),

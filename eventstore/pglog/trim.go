@@ -12,17 +12,27 @@ import (
 )
 
 // Trim moves the stream's watermark as far as is allowed. What lies below it can
-// no longer be read at once; its space comes back by Reclaim.
+// no longer be read at once; its space comes back in the background (see
+// Options.ReclaimEvery).
 func (l *Log) Trim(ctx context.Context, s eventstore.Stream, through eventstore.Seqno, dry bool) (out eventstore.TrimResult, err error) {
 	dead := int64(0)
 	err = l.lockedCategory(ctx, "trim", s.Category(), s, func(tx pgx.Tx, c category, demand bool, _ eventstore.Position) error {
 		out, dead, err = l.trim(ctx, tx, s, c, demand, through, dry)
 		return err
 	})
-	if err == nil && dead > 0 {
-		l.emptyLog(ctx, dead)
+	if err == nil && dead > 0 && l.emptyLog(ctx, dead) {
+		dead = 0
+	}
+	if err == nil && !dry && (out.Trimmed > 0 && !l.isDedicated(s) || dead > 0) {
+		l.reclaimSoon()
 	}
 	return out, err
+}
+
+// isDedicated says if a stream that was just looked at is dedicated.
+func (l *Log) isDedicated(s eventstore.Stream) bool {
+	c, _ := l.categories.get(s.Category())
+	return c.dedicated
 }
 
 // trim also returns the ordinal of a dedicated stream of which a half is dead.
