@@ -38,6 +38,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	xes := flags.String("xes", "", "an XES log to replay end to end, as bpic2012.xes.gz; without it generated applications")
 	senders := flags.String("senders", fmt.Sprint(pglog.DefaultSenders), "numbers of senders to measure, as 2,4,8; -1 is no group commit")
 	payload := flags.Int("payload", 900, "bytes of each event's data")
+	trimmed := flags.Int("trim", 1_000_000, "entries of which nine tenths are trimmed and reclaimed; 0: none")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -50,7 +51,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		numbers = append(numbers, n)
 	}
-	b := &bench{senders: numbers, xes: *xes, d: time.Duration(*seconds * float64(time.Second)), repeats: *repeats, data: payloadOf(*payload)}
+	b := &bench{senders: numbers, trim: *trimmed, xes: *xes, d: time.Duration(*seconds * float64(time.Second)), repeats: *repeats, data: payloadOf(*payload)}
 	if err := b.all(context.Background(), stdout); err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -61,11 +62,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 type bench struct {
 	xes     string
 	senders []int
+	trim    int
 	d       time.Duration
 	repeats int
 	data    []byte
 	pool    *pgxpool.Pool
 	store   *eventstore.Store
+	table   string // of the entries of category bench
 }
 
 func payloadOf(n int) []byte {
@@ -108,6 +111,9 @@ func (b *bench) all(ctx context.Context, out io.Writer) error {
 	if err := b.store.CreateCategory(ctx, eventstore.CategorySpec{Name: "bench"}); err != nil {
 		return err
 	}
+	if err := b.pool.QueryRow(ctx, "select 'wattle.entries_' || id from wattle.categories").Scan(&b.table); err != nil {
+		return err
+	}
 	if _, err := b.pool.Exec(ctx, floorTable); err != nil {
 		return err
 	}
@@ -118,6 +124,12 @@ func (b *bench) all(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	if err := b.loads(ctx, out); err != nil {
+		return err
+	}
+	if err := b.ratios(ctx, out); err != nil {
+		return err
+	}
+	if err := b.trims(ctx, out); err != nil {
 		return err
 	}
 	return b.replays(ctx, out)
@@ -184,8 +196,8 @@ func (b *bench) appends(ctx context.Context, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "append, one event\twriters\tper second\tp50 µs\tp99 µs\tWAL bytes\trate × floor\tWAL × floor")
 	for _, n := range []int{1, 4, 16, 64} {
-		what := []func() (figure, error){func() (figure, error) { return b.floor(ctx, n) }}
-		names := []string{"bare INSERT"}
+		what := []func() (figure, error){func() (figure, error) { return b.floor(ctx, b.pool, n) }, func() (figure, error) { return b.dedicated(ctx, b.store, n) }}
+		names := []string{"bare INSERT", "pglog, dedicated"}
 		for _, senders := range b.senders {
 			log, err := pglog.Open(ctx, b.pool, &pglog.Options{Senders: senders})
 			if err != nil {
@@ -242,10 +254,10 @@ func median(all []figure) figure {
 	return all[len(all)/2]
 }
 
-func (b *bench) floor(ctx context.Context, n int) (figure, error) {
+func (b *bench) floor(ctx context.Context, pool *pgxpool.Pool, n int) (figure, error) {
 	return b.measure(ctx, n, func(w, i int) error {
 		id := eventstore.NewUUID().String()
-		_, err := b.pool.Exec(ctx, floorInsert, i, w, i, 1, id, id, 7, "bench.happened", "application/json", b.data)
+		_, err := pool.Exec(ctx, floorInsert, i, w, i, 1, id, id, 7, "bench.happened", "application/json", b.data)
 		return err
 	})
 }
@@ -253,20 +265,44 @@ func (b *bench) floor(ctx context.Context, n int) (figure, error) {
 // product appends as a warm owner does: each worker to streams of its own, 100 of
 // them in turn.
 func (b *bench) product(ctx context.Context, store *eventstore.Store, n int) (figure, error) {
-	const streams = 100
-	type owned struct {
-		batch eventstore.Batch
+	return b.owners(ctx, store, n, 100, func(w, s int) eventstore.Stream {
+		return eventstore.Stream(fmt.Sprintf("bench-%d-%d-%s", w, s, eventstore.NewUUID()))
+	})
+}
+
+// dedicated appends likewise, each worker to a log of its own.
+func (b *bench) dedicated(ctx context.Context, store *eventstore.Store, n int) (figure, error) {
+	if err := store.CreateCategory(ctx, eventstore.CategorySpec{Name: "log", Layout: eventstore.Dedicated, TrimFreely: true}); err != nil {
+		return figure{}, err
 	}
-	owners := make([][streams]owned, n)
+	run := eventstore.NewUUID()
+	name := func(w, _ int) eventstore.Stream { return eventstore.Stream(fmt.Sprintf("log-%d-%s", w, run)) }
+	logs := make([]eventstore.Stream, n)
+	for w := range logs {
+		logs[w] = name(w, 0)
+	}
+	if err := store.CreateStreams(ctx, logs...); err != nil {
+		return figure{}, err
+	}
+	f, err := b.owners(ctx, store, n, 1, name)
+	for _, log := range logs {
+		err = cmp.Or(err, store.DropStream(ctx, log))
+	}
+	return f, err
+}
+
+// owners appends from n workers, each in turn to streams of its own.
+func (b *bench) owners(ctx context.Context, store *eventstore.Store, n, streams int, name func(worker, stream int) eventstore.Stream) (figure, error) {
+	owners := make([][]eventstore.Batch, n)
 	for w := range owners {
+		owners[w] = make([]eventstore.Batch, streams)
 		for s := range owners[w] {
-			key := fmt.Sprintf("%d-%d-%s", w, s, eventstore.NewUUID())
-			owners[w][s].batch = eventstore.Batch{Stream: eventstore.Stream("bench-" + key), Epoch: 1, Holder: eventstore.NewUUID(), Claim: true,
+			owners[w][s] = eventstore.Batch{Stream: name(w, s), Epoch: 1, Holder: eventstore.NewUUID(), Claim: true,
 				Events: []eventstore.Event{{Type: "bench.happened", Data: b.data}}}
 		}
 	}
 	step := func(w, i int) error {
-		o := &owners[w][i%streams].batch
+		o := &owners[w][i%streams]
 		o.ID = eventstore.NewUUID()
 		done, err := store.Append(ctx, eventstore.Append{Batches: []eventstore.Batch{*o}})
 		if err == nil {
@@ -296,7 +332,7 @@ func (b *bench) loads(ctx context.Context, out io.Writer) error {
 			return err
 		}
 	}
-	bare := `select e.* from wattle.entries_1 e where stream = (select ordinal from wattle.streams where category = 1 and key = $1) order by seqno`
+	bare := `select e.* from ` + b.table + ` e where stream = (select s.ordinal from wattle.streams s join wattle.categories c on c.id = s.category where c.name = 'bench' and s.key = $1) order by seqno`
 	figures, err := b.inTurn(
 		func() (figure, error) {
 			return b.measure(ctx, 1, func(_, i int) error {
