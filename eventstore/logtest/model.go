@@ -30,13 +30,13 @@ type modelHold struct {
 
 type modelStream struct {
 	head     eventstore.Head
-	entries  []*modelEntry                        // all since seqno 1
-	batches  map[eventstore.UUID]eventstore.Batch // that were written
-	snapshot eventstore.Snapshot                  // zero if there is none
+	entries  []*modelEntry       // all since seqno 1
+	snapshot eventstore.Snapshot // zero if there is none
 }
 
 type modelEntry struct {
 	event  eventstore.Event
+	batch  *eventstore.Batch // that it was written with
 	stream eventstore.Stream
 	seqno  eventstore.Seqno
 	place  int // in the order
@@ -81,7 +81,7 @@ func (m *model) stream(s eventstore.Stream) *modelStream {
 	if st := c.streams[s]; st != nil {
 		return st
 	}
-	return &modelStream{batches: map[eventstore.UUID]eventstore.Batch{}}
+	return &modelStream{}
 }
 
 // append says what becomes of an append and carries it out.
@@ -134,11 +134,15 @@ func (m *model) judge(b eventstore.Batch) (there bool, kind error) {
 	if st == nil {
 		return false, eventstore.ErrNoSuchCategory
 	}
-	if was, ok := st.batches[b.ID]; ok && was.After.Seqno == b.After.Seqno {
+	return st.judge(&b)
+}
+
+func (st *modelStream) judge(b *eventstore.Batch) (there bool, kind error) {
+	if was := st.standing(b); was != nil {
 		switch {
 		case st.head.Trimmed > b.After.Seqno: // some of it cannot be compared
 			return false, eventstore.ErrUnknown
-		case !sameContent(was, b):
+		case was != b && !sameContent(*was, *b):
 			return false, eventstore.ErrBatchIDReused
 		}
 		return true, nil
@@ -147,10 +151,28 @@ func (m *model) judge(b eventstore.Batch) (there bool, kind error) {
 	if b.Last() <= h.Trimmed && (b.Last() < h.Last.Seqno || h.Last.ID == b.Events[len(b.Events)-1].ID) {
 		return false, eventstore.ErrUnknown // it could have been there: all of its place was trimmed
 	}
-	if mine := b.Epoch == h.Epoch && b.Holder == h.Holder; b.Claim && b.Epoch <= h.Epoch || !b.Claim && !mine {
-		return false, eventstore.ErrFenced
+	return false, st.rank(b)
+}
+
+// standing is the batch that was written where b would stand, under b's ID; nil if
+// there is none.
+func (st *modelStream) standing(b *eventstore.Batch) *eventstore.Batch {
+	if b.After.Seqno >= eventstore.Seqno(len(st.entries)) {
+		return nil
 	}
-	return false, st.place(b.After)
+	if was := st.entries[b.After.Seqno].batch; was.ID == b.ID && was.After.Seqno == b.After.Seqno {
+		return was
+	}
+	return nil
+}
+
+// rank says why a batch that is not there may not be written.
+func (st *modelStream) rank(b *eventstore.Batch) error {
+	h := st.head
+	if mine := b.Epoch == h.Epoch && b.Holder == h.Holder; b.Claim && b.Epoch <= h.Epoch || !b.Claim && !mine {
+		return eventstore.ErrFenced
+	}
+	return st.place(b.After)
 }
 
 // place says why an append may not stand behind a mark.
@@ -176,9 +198,8 @@ func (m *model) write(b eventstore.Batch) {
 	st := m.stream(b.Stream)
 	m.categories[b.Stream.Category()].streams[b.Stream] = st
 	st.head.Epoch, st.head.Holder = b.Epoch, b.Holder
-	st.batches[b.ID] = b
 	for _, e := range b.Events {
-		entry := &modelEntry{event: e, stream: b.Stream, seqno: st.head.Last.Seqno + 1, place: len(m.order)}
+		entry := &modelEntry{event: e, batch: &b, stream: b.Stream, seqno: st.head.Last.Seqno + 1, place: len(m.order)}
 		st.entries = append(st.entries, entry)
 		m.order = append(m.order, entry)
 		st.head.Last = eventstore.Mark{Seqno: entry.seqno, ID: e.ID}

@@ -51,8 +51,8 @@ func (m *machine) resend(t *rapid.T) {
 		a.Batches[i] = whole(a.Batches[i])
 		b := &a.Batches[i]
 		if st := m.model.stream(b.Stream); st != nil && st.head.Trimmed > b.After.Seqno {
-			if was, ok := st.batches[b.ID]; ok {
-				*b = whole(was)
+			if was := st.standing(b); was != nil {
+				*b = whole(*was)
 			}
 			continue
 		}
