@@ -4,6 +4,8 @@
 //   - [Run] goes through the cases, each of which states the rule it proves;
 //   - [Random] runs random histories on a log, on a simple model and, if there is
 //     one, on a second log side by side;
+//   - [Linear] runs histories of many clients at once and demands that they are
+//     linearizable;
 //   - [Probe] looks for feed readers that skip, repeat or reorder;
 //   - [Check] holds a history against the invariants; the others call it after
 //     every history, and a backend's own fault tests may;
@@ -15,6 +17,7 @@
 //		h := logtest.Harness{Open: func(t testing.TB) eventstore.Log { return memlog.New(nil) }}
 //		logtest.Run(t, h)
 //		logtest.Random(t, h, nil)
+//		logtest.Linear(t, h, logtest.LinearOptions{})
 //		logtest.Probe(t, h, logtest.ProbeOptions{})
 //	}
 //

@@ -23,6 +23,7 @@ type mutant struct {
 	appendFn   func(ctx context.Context, a eventstore.Append) (eventstore.Appended, error)
 	readFn     func(ctx context.Context, s eventstore.Stream, after eventstore.Seqno, limit int) (eventstore.Page, error)
 	feedFn     func(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.FeedPage, error)
+	headFn     func(ctx context.Context, s eventstore.Stream) (eventstore.Head, error)
 	fenceFn    func(ctx context.Context, s eventstore.Stream, holder eventstore.UUID, at eventstore.Epoch) (eventstore.Head, error)
 	loadFn     func(ctx context.Context, s eventstore.Stream, fingerprint string, limit int) (eventstore.Loaded, error)
 	trimFn     func(ctx context.Context, s eventstore.Stream, through eventstore.Seqno, dry bool) (eventstore.TrimResult, error)
@@ -50,6 +51,13 @@ func (m *mutant) ReadFeed(ctx context.Context, after eventstore.Position, f even
 		return m.feedFn(ctx, after, f, limit)
 	}
 	return m.Log.ReadFeed(ctx, after, f, limit)
+}
+
+func (m *mutant) Head(ctx context.Context, s eventstore.Stream) (eventstore.Head, error) {
+	if m.headFn != nil {
+		return m.headFn(ctx, s)
+	}
+	return m.Log.Head(ctx, s)
 }
 
 func (m *mutant) Fence(ctx context.Context, s eventstore.Stream, holder eventstore.UUID, at eventstore.Epoch) (eventstore.Head, error) {

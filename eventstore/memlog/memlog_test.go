@@ -18,3 +18,4 @@ func TestRandomDedicated(t *testing.T) { logtest.Random(t, logtest.Dedicated(har
 func TestRandom(t *testing.T)          { logtest.Random(t, harness, nil) }
 func TestProbe(t *testing.T)           { logtest.Probe(t, harness, logtest.ProbeOptions{}) }
 func BenchmarkLog(b *testing.B)        { logtest.Bench(b, harness) }
+func TestLinear(t *testing.T)          { logtest.Linear(t, harness, logtest.LinearOptions{Parallel: 2}) }

@@ -47,6 +47,13 @@ var leanMayImport = []string{
 
 var leanMustNot = []string{"net", "net/http", "crypto/tls", "os/exec", "testing", "database/sql"}
 
+// testOnly are modules that nothing but these packages, and tests, may reach: no
+// program is to link them.
+var testOnly = map[string][]string{
+	"github.com/anishathalye/porcupine": {"eventstore/logtest"},
+	"pgregory.net/rapid":                {"eventstore/logtest"},
+}
+
 type pkg struct {
 	ImportPath string
 	Imports    []string
@@ -118,6 +125,26 @@ func TestLaw(t *testing.T) {
 			case imp == "testing" && !strings.HasSuffix(name, "test"):
 				t.Errorf("%s imports testing; only packages named …test may", name)
 			}
+		}
+	}
+}
+
+func TestTestOnly(t *testing.T) {
+	reached := map[string]bool{}
+	for _, p := range list(t, nil, "./...") {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		for dep, may := range testOnly {
+			if !slices.ContainsFunc(p.Deps, func(d string) bool { return covers([]string{dep}, d) }) {
+				continue
+			}
+			if reached[dep] = true; !slices.Contains(may, name) {
+				t.Errorf("%s reaches %s; only %v may", name, dep, may)
+			}
+		}
+	}
+	for dep := range testOnly {
+		if !reached[dep] {
+			t.Errorf("nothing reaches %s: take it out of the table", dep)
 		}
 	}
 }
