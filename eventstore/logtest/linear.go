@@ -31,10 +31,15 @@ type LinearOptions struct {
 	Seed       uint64        // of what the clients do; 0: a new one, which is printed
 	Dir        string        // for the drawing of a history that fails; empty: that of temporary files
 
-	// Faults does harm to the log beside the histories, until its context ends: calls
-	// may then be refused as unavailable or overloaded, and wrote nothing. Nil: none.
-	Faults func(ctx context.Context, rng *rand.Rand)
+	// Fault does some harm to the log beside the histories; one fault at a time, one
+	// for about 25 answers. Calls may then be refused as unavailable or overloaded,
+	// and wrote nothing. Nil: no faults.
+	Fault func(rng *rand.Rand)
 }
+
+// linearFaultEvery is how many answers come between two faults. Counting answers, not
+// time, leaves a slow machine as far as a fast one.
+const linearFaultEvery = 25
 
 // Linear runs histories of clients that append, fence, trim and read the same streams
 // at once, and demands that every stream of each is linearizable: all answers are
@@ -51,7 +56,7 @@ type LinearOptions struct {
 // shows. The seed gives the calls that clients draw, not how they fall together.
 func Linear(t testing.TB, h Harness, o LinearOptions) {
 	o.defaults()
-	r := &linearRun{TB: t, o: o, faulty: o.Faults != nil, counts: map[string]int{}}
+	r := &linearRun{TB: t, o: o, faulty: o.Fault != nil, harm: make(chan bool, 1), counts: map[string]int{}}
 	first := h.Open(t)
 	r.stores = append(r.stores, eventstore.New(first, nil))
 	for len(r.stores) < o.Logs {
@@ -99,6 +104,7 @@ type linearRun struct {
 	testing.TB
 	o        LinearOptions
 	faulty   bool
+	harm     chan bool // a fault is due
 	stores   []*eventstore.Store
 	category eventstore.Category
 	began    time.Time
@@ -107,6 +113,7 @@ type linearRun struct {
 	mu      sync.Mutex
 	counts  map[string]int // of calls by operation and outcome
 	open    int            // calls of which nothing is known
+	answers int            // that faults are counted by
 	checks  int            // streams that were checked
 	slowest time.Duration  // that a check took
 }
@@ -116,9 +123,13 @@ func (r *linearRun) run() {
 	defer cancel()
 	r.began = time.Now()
 	var histories, faults sync.WaitGroup
-	harm, heal := context.WithCancel(ctx)
 	if r.faulty {
-		faults.Go(func() { r.o.Faults(harm, rand.New(rand.NewPCG(r.o.Seed, 1))) })
+		rng := rand.New(rand.NewPCG(r.o.Seed, 1))
+		faults.Go(func() {
+			for range r.harm {
+				r.o.Fault(rng)
+			}
+		})
 	}
 	var next atomic.Int64
 	for range r.o.Parallel {
@@ -129,7 +140,7 @@ func (r *linearRun) run() {
 		})
 	}
 	histories.Wait()
-	heal()
+	close(r.harm)
 	faults.Wait()
 }
 
@@ -200,8 +211,17 @@ func (h *linearHistory) note(client int, begin int64, c *linearCall, a *linearAn
 	h.linearRun.mu.Lock()
 	defer h.linearRun.mu.Unlock()
 	h.counts[c.op+" "+outcome]++
-	if a != nil && a.unknown {
+	if a == nil {
+		return
+	}
+	if a.unknown {
 		h.open++
+	}
+	if h.answers++; h.faulty && h.answers%linearFaultEvery == 0 {
+		select {
+		case h.harm <- true:
+		default: // one is under way and one waits: no more
+		}
 	}
 }
 
