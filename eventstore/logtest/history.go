@@ -139,6 +139,13 @@ func (h *History) Fence(ctx context.Context, store *eventstore.Store, s eventsto
 	return head, err
 }
 
+// Granted notes that a fence, of another process say, granted an epoch.
+func (h *History) Granted(s eventstore.Stream, at eventstore.Epoch, holder eventstore.UUID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.grant(s, at, holder)
+}
+
 // grant notes who holds an epoch; nobody else may ever be told that he does.
 func (h *History) grant(s eventstore.Stream, at eventstore.Epoch, holder eventstore.UUID) {
 	if h.grants[s] == nil {

@@ -62,21 +62,12 @@ type probe struct {
 	o        ProbeOptions
 	deadline time.Time
 	other    eventstore.Category
-	readers  []probeReader
+	readers  []Reader
 
 	appends, several, long, rolledBack, refused atomic.Int64
 
 	finished atomic.Bool
 	found    map[eventstore.Stream][]eventstore.Entry // set before finished
-}
-
-// probeReader is one that follows the feed, and what it was given.
-type probeReader struct {
-	name      string
-	filter    eventstore.Filter
-	limit     int
-	polls     int
-	delivered []eventstore.Entry
 }
 
 // types of the events that the writers append.
@@ -90,10 +81,10 @@ func newProbe(t testing.TB, h Harness, o ProbeOptions) *probe {
 	p.deadline = time.Now().Add(o.Duration)
 	p.other = p.newCategory("probe", true)
 	both := []eventstore.Category{p.category, p.other}
-	p.readers = []probeReader{
-		{name: "of everything", filter: eventstore.Filter{}, limit: 500},
-		{name: "of both, in small pages", filter: eventstore.Filter{Categories: both}, limit: 3},
-		{name: "of one category and type", filter: eventstore.Filter{Categories: both[1:], Types: probeTypes[:1]}, limit: 20},
+	p.readers = []Reader{
+		{Name: "of everything", Filter: eventstore.Filter{}, Limit: 500},
+		{Name: "of both, in small pages", Filter: eventstore.Filter{Categories: both}, Limit: 3},
+		{Name: "of one category and type", Filter: eventstore.Filter{Categories: both[1:], Types: probeTypes[:1]}, Limit: 20},
 	}
 	return p
 }
@@ -180,24 +171,15 @@ func probeEvents(rng *rand.Rand) []eventstore.Event {
 }
 
 // follow reads the feed until all that was written has been passed.
-func (p *probe) follow(r *probeReader) {
-	after := eventstore.Position(0)
-	for {
-		last := p.finished.Load()
-		page, err := p.store.ReadFeed(p.ctx, after, r.filter, r.limit)
-		if err != nil {
-			p.Errorf("reader %s: ReadFeed(%d) = %v, want nil", r.name, after, err)
-			return
+func (p *probe) follow(r *Reader) {
+	err := r.Follow(p.ctx, p.store, func() (eventstore.Position, bool) {
+		if !p.finished.Load() {
+			return 0, false
 		}
-		r.polls++
-		r.delivered = append(r.delivered, page.Entries...)
-		after = max(after, page.Through.Position)
-		switch {
-		case page.End && last && page.Horizon >= p.highest():
-			return
-		case page.End:
-			time.Sleep(time.Millisecond) // leave some of the machine to the writers
-		}
+		return p.highest(), true
+	})
+	if err != nil {
+		p.Errorf("%v", err)
 	}
 }
 
@@ -236,38 +218,9 @@ func (p *probe) judge() {
 	p.Logf("probe: %d entries by %d appends (%d of several streams), %d in long transactions, %d rolled back, %d refused; seed %d",
 		entries, p.appends.Load(), p.several.Load(), p.long.Load(), p.rolledBack.Load(), p.refused.Load(), p.o.Seed)
 	for _, r := range p.readers {
-		skipped, twice, disorder := r.faults(p.found)
-		p.Logf("probe: reader %s: %d polls, %d entries, %d skipped, %d twice, %d out of order", r.name, r.polls, len(r.delivered), skipped, twice, disorder)
-		if skipped+twice+disorder > 0 {
-			p.Errorf("reader %s skipped %d, saw %d twice, saw %d out of order, want none; seed %d", r.name, skipped, twice, disorder, p.o.Seed)
-		}
+		r.Judge(p, p.found)
 	}
-}
-
-// faults compares what the reader was given with what is in the streams.
-func (r *probeReader) faults(found map[eventstore.Stream][]eventstore.Entry) (skipped, twice, disorder int) {
-	seen := map[eventstore.UUID]bool{}
-	before := map[eventstore.Stream]eventstore.Seqno{}
-	last := eventstore.Position(0)
-	for _, e := range r.delivered {
-		if seen[e.ID] {
-			twice++
-			continue
-		}
-		if e.Position <= last || e.Seqno <= before[e.Stream] {
-			disorder++
-		}
-		seen[e.ID], before[e.Stream], last = true, e.Seqno, max(last, e.Position)
+	if p.Failed() {
+		p.Errorf("seed %d", p.o.Seed)
 	}
-	for s, entries := range found {
-		if len(r.filter.Categories) == 1 && s.Category() != r.filter.Categories[0] {
-			continue
-		}
-		for _, e := range entries {
-			if !seen[e.ID] && (len(r.filter.Types) == 0 || e.Type == r.filter.Types[0]) {
-				skipped++
-			}
-		}
-	}
-	return skipped, twice, disorder
 }
