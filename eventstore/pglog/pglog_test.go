@@ -4,6 +4,7 @@ package pglog_test
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,7 +17,12 @@ import (
 	"github.com/wattle-es/wattle/migrations/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	if task := os.Getenv(hammerTask); task != "" {
+		os.Exit(hammerMain(task))
+	}
+	pgtest.Main(m)
+}
 
 // store is what a log of the suite was opened on.
 type store struct {
