@@ -70,8 +70,8 @@ museum: postgres ## plants known bugs, one at a time, and shows that the suite c
 	$(GO) run ./internal/museum $(MUSEUM)
 
 .PHONY: soak-log
-soak-log: postgres ## the conformance suite with ten times the rounds, wide random histories and long probes (30 minutes)
-	WATTLE_SOAK=1 $(GO) test -timeout 30m -count=1 ./eventstore/memlog ./eventstore/pglog -args -rapid.checks=2000
+soak-log: postgres ## the conformance suite with ten times the rounds, wide random and concurrent histories, long probes, many processes (an hour)
+	WATTLE_SOAK=1 $(GO) test -timeout 90m -count=1 ./eventstore/memlog ./eventstore/pglog -args -rapid.checks=2000
 
 .PHONY: soak-fuzz
 soak-fuzz: ## every fuzz target for a minute

@@ -154,16 +154,11 @@ func (r *linearRun) history(ctx context.Context, n int) {
 		h.holders = append(h.holders, eventstore.NewUUID())
 	}
 	h.left.Store(int64(r.o.Operations))
-	var clients sync.WaitGroup
-	for i := range r.o.Clients {
-		c := h.client(i)
-		clients.Go(func() {
-			for h.left.Add(-1) >= 0 && ctx.Err() == nil {
-				c.act()
-			}
-		})
-	}
-	clients.Wait()
+	together(r.o.Clients, func(i int) {
+		for c := h.client(i); h.left.Add(-1) >= 0 && ctx.Err() == nil; {
+			c.act()
+		}
+	})
 	h.late.Wait()
 	h.client(r.o.Clients).conclude()
 	if ctx.Err() != nil {

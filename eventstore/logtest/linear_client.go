@@ -210,9 +210,7 @@ func (c *linearClient) call(s *linearStream, call *linearCall) {
 		c.lose(begin, call)
 		return
 	}
-	if c.rng.IntN(3) == 0 {
-		runtime.Gosched() // the call has begun: others may overtake it
-	}
+	runtime.Gosched() // the call has begun: others may overtake it
 	c.send(ctx, c.id, begin, s, call)()
 }
 

@@ -6,6 +6,7 @@ package pglog_test
 import (
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -60,4 +61,37 @@ func TestDeadlock(t *testing.T) {
 	}
 	// The session tells of it when it has been idle for a second, or ends.
 	eventually(t, "the server counts a deadlock, else this proves nothing", func() bool { return seen() > before })
+}
+
+// TestLockOrder: an append of several streams locks them in the store's order, not the
+// caller's: while it waits for the first it holds none.
+func TestLockOrder(t *testing.T) {
+	p, schema, _, s := fresh(t)
+	var a eventstore.Append
+	for _, name := range []eventstore.Stream{"account-b", "account-a"} {
+		b := batch(name, 1)
+		a.Batches = append(a.Batches, next(b, must(t, s, one(b)).Receipts[0], 1))
+	}
+	lock := "select from " + schema + ".streams where key = $1 for update nowait"
+	first, second := begin(t, p), begin(t, p)
+	if _, err := first.Exec(t.Context(), lock, "a"); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.Append(t.Context(), a)
+		answered <- err
+	}()
+	eventually(t, "the append waits for a", func() bool { return waitingForLocks(t, p) == 1 })
+	if _, err := second.Exec(t.Context(), lock, "b"); err != nil {
+		t.Errorf("the append waits for a, and holds b: %v", err)
+	}
+	for _, tx := range []pgx.Tx{second, first} {
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-answered; err != nil {
+		t.Error(err)
+	}
 }

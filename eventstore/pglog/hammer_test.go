@@ -65,11 +65,11 @@ func TestHammer(t *testing.T) {
 	deadlocks := h.deadlocks()
 	began := time.Now()
 	for i := range workers {
-		h.start(hammerConfig{DSN: pgtest.DSN(t), Schema: h.schema, Category: h.category, Worker: i, Clients: clients, Operations: operations, Seed: seed})
+		h.start(hammerConfig{DSN: pgtest.DSN(t), Schema: h.schema, Category: h.category, Worker: i, Clients: clients, Operations: operations, Limit: 4 * time.Minute, Seed: seed})
 	}
 	judge := h.follow()
 	stop := h.endSessions()
-	h.halfWay(int64(workers*clients*operations) / 4)
+	h.halfWay(min(int64(workers*clients*operations)/4, 3000))
 	killed := h.kill(workers / 2)
 	h.wait()
 	ended := stop()

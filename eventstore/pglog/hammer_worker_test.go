@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -29,8 +30,9 @@ type hammerConfig struct {
 	Category    eventstore.Category
 	Journal     string // file
 	Worker      int
-	Clients     int // goroutines
-	Operations  int // of each client
+	Clients     int           // goroutines
+	Operations  int           // of each client
+	Limit       time.Duration // no operation begins after that
 	Seed        uint64
 }
 
@@ -70,12 +72,13 @@ func hammerMain(task string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	began := time.Now()
 	var wg sync.WaitGroup
 	faults := make(chan error, w.Clients)
 	for i := range w.Clients {
 		wg.Go(func() {
 			c := &hammerClient{hammerWorker: w, rng: rand.New(rand.NewPCG(w.Seed, uint64(w.Worker*100+i))), holder: eventstore.NewUUID(), believe: map[eventstore.Stream]eventstore.Head{}}
-			for range w.Operations {
+			for n := 0; n < w.Operations && time.Since(began) < w.Limit; n++ {
 				if err := c.act(context.Background()); err != nil {
 					faults <- err
 					return

@@ -61,11 +61,8 @@ func TestLinearFaults(t *testing.T) {
 	srv, admin := server(t)
 	p := newProxy(t, "127.0.0.1:"+strconv.Itoa(srv.Port()))
 	f := &linearFaults{t: t, srv: srv, admin: admin, proxy: p, every: 50}
-	switch {
-	case soak():
+	if soak() {
 		f.every = 500
-	case testing.Short():
-		f.every = 30
 	}
 	h := linearHarness(srv.DSN(), p.config, func(testing.TB) string { return "" })
 	logtest.Linear(t, h, logtest.LinearOptions{Histories: linearHistories(24), Logs: 3, Parallel: 4, Limit: 8 * time.Minute, Fault: f.one})
@@ -76,11 +73,8 @@ func TestLinearFaults(t *testing.T) {
 }
 
 func linearHistories(n int) int {
-	switch {
-	case soak():
+	if soak() {
 		return 2000
-	case testing.Short():
-		return n / 2
 	}
 	return n
 }

@@ -35,8 +35,16 @@ type bug struct {
 	run      string // which tests of the area's package are to catch it, for go test -run
 }
 
-var areas = []area{contractBugs, inputBugs, storeBugs, schemaBugs, pglogStatementBugs, pglogFeedBugs, pglogGroupBugs, pglogWithinBugs,
-	aggregateBugs, aggregateUnknownBugs, projectorBugs, projectorStoreBugs, pgcheckpointBugs, natsannounceBugs, migrationBugs, loanBugs, bankBugs, cliBugs, loadBugs, costBugs}
+var areas = []area{
+	contractBugs, inputBugs, storeBugs, schemaBugs,
+	pglogStatementBugs, pglogFeedBugs, pglogGroupBugs, pglogWithinBugs,
+	linearMemlogBugs, linearPglogBugs, hammerBugs,
+	aggregateBugs, aggregateUnknownBugs,
+	projectorBugs, projectorStoreBugs, pgcheckpointBugs,
+	natsannounceBugs, migrationBugs,
+	loanBugs, bankBugs,
+	cliBugs, loadBugs, costBugs,
+}
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
 
