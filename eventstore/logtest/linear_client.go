@@ -23,7 +23,6 @@ type linearClient struct {
 	holder  eventstore.UUID
 	believe map[*linearStream]eventstore.Head
 	unsure  *linearBatch // the last one whose outcome it did not learn
-	in      *linearStream
 }
 
 func (h *linearHistory) client(id int) *linearClient {
