@@ -7,6 +7,8 @@ SHELL       := bash
 GO           ?= go
 STATICCHECK  := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 TEST_TIMEOUT ?= 20m
+# A module of its own, so that what the peers depend on stays out of the product's go.mod.
+PEERS_MODULE := cmd/wattle-bench
 # What must also build for WebAssembly, as far as it exists yet.
 WASM := $(patsubst %,./%,$(wildcard eventstore eventstore/schema eventstore/memlog aggregate projector))
 
@@ -23,13 +25,14 @@ endif
 .PHONY: test
 test: postgres ## every test, with the race detector; sets up PostgreSQL if it may
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
+	cd $(PEERS_MODULE) && $(GO) test -race -timeout $(TEST_TIMEOUT) ./...
 
 .PHONY: test-matrix
 test-matrix: postgres ## what talks to PostgreSQL, on 14, 15, 16, 17 and 18 (fetches them with npm)
 	internal/pgmatrix/run.sh $(VERSIONS)
 
 .PHONY: check
-check: check-format check-vet check-static check-wasm check-modules ## the gate beside the tests: format, vet, static checks, wasm builds, modules
+check: check-format check-vet check-static check-wasm check-modules check-bench ## the gate beside the tests: format, vet, static checks, wasm builds, modules
 
 .PHONY: check-format
 check-format:
@@ -53,6 +56,10 @@ check-modules:
 	$(GO) mod verify
 	$(GO) mod tidy -diff
 
+.PHONY: check-bench
+check-bench:
+	cd $(PEERS_MODULE) && $(GO) vet ./... && $(GO) build -o /dev/null . && $(STATICCHECK) ./... && $(GO) mod verify && $(GO) mod tidy -diff
+
 .PHONY: fmt
 fmt: ## format the Go files
 	gofmt -w .
@@ -60,6 +67,10 @@ fmt: ## format the Go files
 .PHONY: bench
 bench: postgres ## ratios within one run: appends, loads, the loan example end to end (BENCH='-xes FILE' for a real log)
 	$(GO) run ./internal/bench/store $(BENCH)
+
+.PHONY: bench-peers
+bench-peers: postgres ## Wattle beside other event stores on one server; Node.js for those of npm (PEERS='-only floor,wattle' for some)
+	cd $(PEERS_MODULE) && $(GO) run -ldflags "-X 'main.commit=$$(git describe --always --dirty 2>/dev/null)'" . $(PEERS)
 
 .PHONY: bench-go
 bench-go: postgres ## the Go benchmarks of every package
