@@ -149,7 +149,9 @@ func (b *bench) inTurn(ctx context.Context, repeat int, all []*opened, run func(
 	}
 	first := repeat % len(all)
 	for _, o := range slices.Concat(all[first:], all[:first]) {
-		if err := run(o); err != nil {
+		err := run(o)
+		o.rest()
+		if err != nil {
 			return fmt.Errorf("%s: %w", o.name, err)
 		}
 	}

@@ -144,6 +144,9 @@ func (e *emmett) count(context.Context) (int64, error) {
 	return int64(a.Events), err
 }
 
+// rest is left to the script's pool, which gives up connections that idle for a second.
+func (e *emmett) rest() {}
+
 func (e *emmett) version() string { return e.found }
 
 // close ends the script by the end of its input.

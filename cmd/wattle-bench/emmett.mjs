@@ -20,7 +20,8 @@ const name = (stream) => `${the.category}-${stream}`;
 async function start(args) {
 	the = args;
 	data = the.payloads.map((p) => JSON.parse(p));
-	const config = { host: the.host, port: the.port, user: the.user, password: the.password, database: the.database, max: the.max };
+	const { host, port, user, password, database, max } = the;
+	const config = { host, port, user, password, database, max, idleTimeoutMillis: 1000 };
 	if (the.tls) config.ssl = { rejectUnauthorized: false };
 	pool = new pg.Pool(config);
 	const connectionString =

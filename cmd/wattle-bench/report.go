@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -31,7 +32,7 @@ type report struct {
 	ReadEntries int               `json:"read_entries"`
 	Appends     []*appendRow      `json:"appends"`
 	Reads       []*readRow        `json:"reads"`
-	Beaten      []string          `json:"beaten"`   // where another is ahead of the product, a sentence each
+	Ahead       []string          `json:"ahead"`    // who is better than the product, in what, by how many times
 	Warnings    []string          `json:"warnings"` // why the figures are rougher than they look
 }
 
@@ -128,6 +129,15 @@ func median[T any](runs []T, f func(T) float64) float64 {
 	return values[(len(values)-1)/2]
 }
 
+// medians of a struct of figures, each field's by itself.
+func medians[T any](runs []T) (out T) {
+	fields := reflect.ValueOf(&out).Elem()
+	for i := range fields.NumField() {
+		fields.Field(i).SetFloat(median(runs, func(run T) float64 { return reflect.ValueOf(run).Field(i).Float() }))
+	}
+	return out
+}
+
 // ratioOf is f by the base in the same repeat. The floor moves with the machine from repeat to repeat, so medians are not
 // divided but ratios taken first.
 func ratioOf[T any](runs, base []T, f, of func(T) float64) *ratio {
@@ -145,26 +155,25 @@ func ratioOf[T any](runs, base []T, f, of func(T) float64) *ratio {
 
 // measureOf is a figure that participants are compared by.
 type measureOf[T any] struct {
-	name string // short, for the column of the best
-	what string // how the one ahead is said to be better
-	less bool   // smaller is better
+	name string
+	less bool // smaller is better
 	of   func(T) float64
 }
 
 var appendMeasures = []measureOf[figures]{
-	{"rate", "appends more per second", false, func(f figures) float64 { return f.Rate }},
-	{"p50", "has the lower median time", true, func(f figures) float64 { return f.P50 }},
-	{"p99", "has the lower 99th percentile", true, func(f figures) float64 { return f.P99 }},
-	{"WAL", "writes less WAL", true, func(f figures) float64 { return f.WAL }},
-	{"server CPU", "costs the server less CPU", true, func(f figures) float64 { return f.ServerCPU }},
-	{"client CPU", "costs the client less CPU", true, func(f figures) float64 { return f.ClientCPU }},
+	{"rate", false, func(f figures) float64 { return f.Rate }},
+	{"p50", true, func(f figures) float64 { return f.P50 }},
+	{"p99", true, func(f figures) float64 { return f.P99 }},
+	{"WAL", true, func(f figures) float64 { return f.WAL }},
+	{"server CPU", true, func(f figures) float64 { return f.ServerCPU }},
+	{"client CPU", true, func(f figures) float64 { return f.ClientCPU }},
 }
 
 var readMeasures = []measureOf[readFigures]{
-	{"load", "loads more streams per second", false, func(f readFigures) float64 { return f.Load }},
-	{"p50", "has the lower median time of a load", true, func(f readFigures) float64 { return f.LoadP50 }},
-	{"p99", "has the lower 99th percentile of a load", true, func(f readFigures) float64 { return f.LoadP99 }},
-	{"feed", "catches up faster", false, func(f readFigures) float64 { return f.Feed }},
+	{"loads", false, func(f readFigures) float64 { return f.Load }},
+	{"load p50", true, func(f readFigures) float64 { return f.LoadP50 }},
+	{"load p99", true, func(f readFigures) float64 { return f.LoadP99 }},
+	{"feed", false, func(f readFigures) float64 { return f.Feed }},
 }
 
 // better says by how many times a is better than b; 0 where one of them has no figure.
@@ -186,21 +195,15 @@ func (r *report) finish() {
 	})
 	slices.SortStableFunc(r.Reads, func(a, b *readRow) int { return cmp.Compare(place(a.Participant), place(b.Participant)) })
 	for _, row := range r.Appends {
-		row.Median = figures{Others: median(row.Runs, func(f figures) float64 { return f.Others })}
-		row.Median.Rate, row.Median.P50, row.Median.P99 = median(row.Runs, appendMeasures[0].of), median(row.Runs, appendMeasures[1].of), median(row.Runs, appendMeasures[2].of)
-		row.Median.WAL, row.Median.ServerCPU, row.Median.ClientCPU = median(row.Runs, appendMeasures[3].of), median(row.Runs, appendMeasures[4].of), median(row.Runs, appendMeasures[5].of)
-		rate := appendMeasures[0].of
+		row.Median = medians(row.Runs)
 		if i := slices.IndexFunc(r.Appends, func(f *appendRow) bool { return f.Participant == floorName && f.Writers == row.Writers }); i >= 0 {
+			rate := func(f figures) float64 { return f.Rate }
 			row.Ratio = ratioOf(row.Runs, r.Appends[i].Runs, rate, rate)
 		}
 	}
 	for _, row := range r.Reads {
-		load, p50, p99, feed := readMeasures[0].of, readMeasures[1].of, readMeasures[2].of, readMeasures[3].of
-		scan := func(f readFigures) float64 { return f.Scan }
-		row.Median = readFigures{Load: median(row.Runs, load), LoadP50: median(row.Runs, p50), LoadP99: median(row.Runs, p99),
-			Feed: median(row.Runs, feed), Scan: median(row.Runs, scan)}
-		if row.Median.Feed > 0 {
-			row.Ratio = ratioOf(row.Runs, row.Runs, feed, scan)
+		if row.Median = medians(row.Runs); row.Median.Feed > 0 {
+			row.Ratio = ratioOf(row.Runs, row.Runs, func(f readFigures) float64 { return f.Feed }, func(f readFigures) float64 { return f.Scan })
 		}
 	}
 	r.compare()
@@ -225,13 +228,13 @@ func (r *report) compare() {
 				group = append(group, entrant[figures]{row.Participant, row.ours, row.Median, &row.Best})
 			}
 		}
-		r.Beaten = append(r.Beaten, contest(group, appendMeasures, " with "+counted(n, "writer"))...)
+		r.Ahead = append(r.Ahead, contest(group, appendMeasures, " with "+counted(n, "writer"))...)
 	}
 	var group []entrant[readFigures]
 	for _, row := range r.Reads {
 		group = append(group, entrant[readFigures]{row.Participant, row.ours, row.Median, &row.Best})
 	}
-	r.Beaten = append(r.Beaten, contest(group, readMeasures, "")...)
+	r.Ahead = append(r.Ahead, contest(group, readMeasures, "")...)
 }
 
 func counted(n int, what string) string {
@@ -249,8 +252,11 @@ type entrant[T any] struct {
 	best   *[]string
 }
 
-// contest notes the best in each measure and gives a sentence for each time that another is ahead of the product.
-func contest[T any](group []entrant[T], measures []measureOf[T], where string) (beaten []string) {
+// tie is the lead that is none.
+const tie = 1.01
+
+// contest notes the best in each measure and tells who is ahead of the product in what.
+func contest[T any](group []entrant[T], measures []measureOf[T], where string) (ahead []string) {
 	for _, m := range measures {
 		var best *entrant[T]
 		for i := range group {
@@ -267,17 +273,17 @@ func contest[T any](group []entrant[T], measures []measureOf[T], where string) (
 		return nil
 	}
 	for _, e := range group {
-		var ahead []string
+		var in []string
 		for _, m := range measures {
-			if times := m.better(e.median, group[i].median); !e.ours && times > 1 {
-				ahead = append(ahead, fmt.Sprintf("%s (%.2f×)", m.what, times))
+			if times := m.better(e.median, group[i].median); !e.ours && times >= tie {
+				in = append(in, fmt.Sprintf("%s %.2f×", m.name, times))
 			}
 		}
-		if ahead != nil {
-			beaten = append(beaten, fmt.Sprintf("%s%s, against %s: %s", e.name, where, productName, strings.Join(ahead, ", ")))
+		if in != nil {
+			ahead = append(ahead, e.name+where+": "+strings.Join(in, ", "))
 		}
 	}
-	return beaten
+	return ahead
 }
 
 // noisy is the share of the machine above which others are in the way.

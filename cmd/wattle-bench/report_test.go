@@ -99,13 +99,13 @@ func TestReportTellsWhoIsAhead(t *testing.T) {
 	if got := r.rowOf(t, floorName, 1); got.Best != nil {
 		t.Errorf("the floor is no participant of the contest, found best in %v", got.Best)
 	}
-	text := strings.Join(r.Beaten, "\n")
-	for _, want := range []string{"message-db with 1 writer, against wattle: appends more per second (1.12×)", "message-db, against wattle: catches up faster (1.50×)"} {
+	text := strings.Join(r.Ahead, "\n")
+	for _, want := range []string{"message-db with 1 writer: rate 1.12×, p50 1.12×, p99 1.12×\n", "message-db: feed 1.50×"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("wanted %q in\n%s", want, text)
 		}
 	}
-	for _, wrong := range []string{"4 writers", "floor", "loads more", "pgnotch"} {
+	for _, wrong := range []string{"4 writers", "floor", "loads", "pgnotch"} {
 		if strings.Contains(text, wrong) {
 			t.Errorf("did not want %q in\n%s", wrong, text)
 		}
@@ -140,7 +140,7 @@ func TestPrintedReport(t *testing.T) {
 		"fsync=on synchronous_commit=on full_page_writes=on",
 		"message-db: message-db 1.2.3",
 		"| message-db  |       1 |       900 |    0.90 | 0.90…0.95 |",
-		"Where another is ahead of wattle:\n- message-db with 1 writer",
+		"Who is ahead of wattle, in what, how many times:\n- message-db with 1 writer: rate",
 		"watermill: watermill-sql, a queue: no streams, no expected version",
 		"| pgnotch     |       5 |           8 |          10 |             - |           900 |           - |         - |",
 	} {
@@ -168,7 +168,7 @@ func TestJSON(t *testing.T) {
 	if got := back.rowOf(t, "message-db", 1); got.Median != r.rowOf(t, "message-db", 1).Median || *got.Ratio != (ratio{0.9, 0.9, 0.95}) || len(got.Runs) != 2 {
 		t.Errorf("found %+v, ratio %v", got, got.Ratio)
 	}
-	for _, key := range []string{"appends_per_second", "wal_bytes_per_append", "rate_by_floor", "feed_by_scan", "load_average_at_start", "settings", "beaten"} {
+	for _, key := range []string{"appends_per_second", "wal_bytes_per_append", "rate_by_floor", "feed_by_scan", "load_average_at_start", "settings", "ahead"} {
 		if !strings.Contains(string(text), `"`+key+`"`) {
 			t.Errorf("no %q", key)
 		}

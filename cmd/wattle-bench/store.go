@@ -35,7 +35,7 @@ var participants = []participant{
 		about: "the shape of pgnotch's statement: a table per log, without a key, the fence in the UPDATE of a registry row; " +
 			"keeps seqno and bytes only (no event ID, type, time or metadata), and there is no feed"},
 	{name: "message-db", reads: true, open: openMessageDB(16),
-		about: "write_message with expected version; writers spread over 16 categories, as appends to one category wait for each other; its feeds are per category"},
+		about: "write_message with expected version, called by pgx without a client library; writers spread over 16 categories, as appends to one category wait for each other; its feeds are per category"},
 	{name: "message-db-1", reads: true, open: openMessageDB(1),
 		about: "the same with all streams in one category, as Wattle's are here"},
 	{name: "emmett", reads: true, open: openEmmett,
@@ -75,6 +75,8 @@ type store interface {
 	scan(ctx context.Context) (sample, error)
 	// count is the number of events there.
 	count(ctx context.Context) (int64, error)
+	// rest gives connections back, so that the next participant has the server to itself.
+	rest()
 	// version of the participant, empty for what is written here.
 	version() string
 	close()
@@ -178,6 +180,7 @@ func (g *inGo) catchUp(context.Context) (sample, error) { return sample{}, error
 func (g *inGo) loads(context.Context, time.Duration) (sample, error) {
 	return sample{}, errors.ErrUnsupported
 }
+func (g *inGo) rest()           { g.pool.Reset() }
 func (g *inGo) version() string { return "" }
 func (g *inGo) close()          { g.pool.Close() }
 

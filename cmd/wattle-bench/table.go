@@ -31,11 +31,11 @@ func (r *report) print(w io.Writer) {
 			fmt.Fprintf(w, "%s: %s\n", p.name, about)
 		}
 	}
-	r.printSentences(w, "Where another is ahead of "+productName, r.Beaten)
-	r.printSentences(w, "Warnings", r.Warnings)
+	r.printLines(w, "Who is ahead of "+productName+", in what, how many times", r.Ahead)
+	r.printLines(w, "Warnings", r.Warnings)
 }
 
-func (r *report) printSentences(w io.Writer, title string, all []string) {
+func (r *report) printLines(w io.Writer, title string, all []string) {
 	if len(all) == 0 {
 		return
 	}
