@@ -44,6 +44,7 @@ var areas = []area{
 	natsannounceBugs, migrationBugs,
 	loanBugs, bankBugs,
 	cliBugs, loadBugs, costBugs,
+	peersBugs,
 }
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }

@@ -104,7 +104,8 @@ func test(ctx context.Context, pkg, pattern, overlay string, limit time.Duration
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
-	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
+	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
+	cmd.Dir = pkg // which may be of a module of its own
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	return judge(string(out), err)
