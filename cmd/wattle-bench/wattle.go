@@ -98,11 +98,18 @@ func (w *wattleStore) loads(ctx context.Context, d time.Duration) (sample, error
 	})
 }
 
+// catchUp is a new reader's: one that has just read the feed to its end rests before it asks again.
 func (w *wattleStore) catchUp(ctx context.Context) (sample, error) {
+	log, err := pglog.Open(ctx, w.pool, nil)
+	if err != nil {
+		return sample{}, err
+	}
+	store := eventstore.New(log, nil)
+	defer store.Close()
 	return once(func() (n int, err error) {
 		var after eventstore.Position
 		for {
-			p, err := w.store.ReadFeed(ctx, after, eventstore.Filter{Categories: []eventstore.Category{category}}, page)
+			p, err := store.ReadFeed(ctx, after, eventstore.Filter{Categories: []eventstore.Category{category}}, page)
 			if err != nil {
 				return n, err
 			}
