@@ -144,7 +144,7 @@ func (e *emmett) count(context.Context) (int64, error) {
 	return int64(a.Events), err
 }
 
-// rest is left to the script's pool, which gives up connections that idle for a second.
+// rest is left to the script's pool, which gives up connections that idle for some seconds.
 func (e *emmett) rest() {}
 
 func (e *emmett) version() string { return e.found }

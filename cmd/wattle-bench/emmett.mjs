@@ -21,7 +21,7 @@ async function start(args) {
 	the = args;
 	data = the.payloads.map((p) => JSON.parse(p));
 	const { host, port, user, password, database, max } = the;
-	const config = { host, port, user, password, database, max, idleTimeoutMillis: 1000 };
+	const config = { host, port, user, password, database, max, idleTimeoutMillis: 3000 };
 	if (the.tls) config.ssl = { rejectUnauthorized: false };
 	pool = new pg.Pool(config);
 	const connectionString =
