@@ -12,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/wattle-es/wattle/eventstore"
 )
 
 // participant is one row of the tables.
@@ -31,6 +33,8 @@ var participants = []participant{
 		about: "eventstore.Store over pglog, shared layout, group commit as by default; expected version, epoch and last ID checked, one feed over all streams"},
 	{name: "wattle-alone", ours: true, open: openWattle(wattle{senders: -1}),
 		about: "the same without group commit: an append is a statement of its own"},
+	{name: "wattle-log", ours: true, open: openWattle(wattle{layout: eventstore.Dedicated}),
+		about: "the same on dedicated streams: every check and chunked payloads, two tables a log, no feed"},
 	{name: "pgnotch", reads: true, open: openPgnotch,
 		about: "the shape of pgnotch's statement: a table per log, without a key, the fence in the UPDATE of a registry row; " +
 			"keeps seqno and bytes only (no event ID, type, time or metadata), and there is no feed"},

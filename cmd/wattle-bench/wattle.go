@@ -25,12 +25,16 @@ type wattleStore struct {
 	next  []eventstore.Batch // of each stream, without ID and events
 }
 
-// category of all streams; its entries are the first partition.
+// category of all streams.
 const category = "bench"
 
 func openWattle(variant wattle) func(context.Context, *setup) (store, error) {
 	return func(ctx context.Context, s *setup) (store, error) {
-		g, err := openPool(ctx, s, "wattle.entries")
+		table := "wattle.entries"
+		if variant.layout == eventstore.Dedicated {
+			table = "wattle.logs"
+		}
+		g, err := openPool(ctx, s, table)
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +51,15 @@ func openWattle(variant wattle) func(context.Context, *setup) (store, error) {
 		for i := range s.streams {
 			w.next = append(w.next, eventstore.Batch{Stream: streamName(i), Epoch: 1, Holder: holder, Claim: true})
 		}
-		return w, w.store.CreateCategory(ctx, eventstore.CategorySpec{Name: category, Layout: variant.layout})
+		err = w.store.CreateCategory(ctx, eventstore.CategorySpec{Name: category, Layout: variant.layout, TrimFreely: variant.layout == eventstore.Dedicated})
+		if err != nil || variant.layout == eventstore.Shared {
+			return w, err
+		}
+		var logs []eventstore.Stream
+		for i := range s.streams {
+			logs = append(logs, streamName(i))
+		}
+		return w, w.store.CreateStreams(ctx, logs...)
 	}
 }
 
