@@ -74,14 +74,22 @@ type Proxy struct {
 
 // link is a connection to the proxy and its connection to the server.
 type link struct {
-	to     [2]*net.TCPConn // where the bytes of a direction go
-	broken bool            // nothing passes any more; guarded by the proxy's mutex
-	resume chan struct{}   // closed when what is held may go on
-	once   sync.Once
+	to [2]*net.TCPConn // where the bytes of a direction go
+
+	// Guarded by the proxy's mutex.
+	broken bool          // nothing passes any more
+	held   chan struct{} // closed when what is held may go on; nil if nothing is
+}
+
+func (l *link) resume() {
+	if l.held != nil {
+		close(l.held)
+		l.held = nil
+	}
 }
 
 func (l *link) close() {
-	l.once.Do(func() { close(l.resume) })
+	l.resume()
 	for _, c := range l.to {
 		c.Close()
 	}
@@ -139,7 +147,18 @@ func (p *Proxy) Release() {
 		if l.broken {
 			l.close()
 		}
-		l.once.Do(func() { close(l.resume) })
+		l.resume()
+	}
+}
+
+// Break ends all connections there are with RST; what is held is lost.
+func (p *Proxy) Break() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.broken = true
+		l.strike(RST)
+		l.close()
 	}
 }
 
@@ -171,7 +190,7 @@ func (p *Proxy) serve(client *net.TCPConn) {
 		reset(client)
 		return
 	}
-	l := &link{to: [2]*net.TCPConn{ToServer: server.(*net.TCPConn), ToClient: client}, resume: make(chan struct{})}
+	l := &link{to: [2]*net.TCPConn{ToServer: server.(*net.TCPConn), ToClient: client}}
 	p.mu.Lock()
 	p.links[l] = true
 	if p.closed {
@@ -183,10 +202,10 @@ func (p *Proxy) serve(client *net.TCPConn) {
 		wg.Go(func() { p.forward(l, d) })
 	}
 	wg.Wait()
-	l.close()
 	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.close()
 	delete(p.links, l)
-	p.mu.Unlock()
 }
 
 // forward copies one direction until it ends.
@@ -195,14 +214,14 @@ func (p *Proxy) forward(l *link, d Direction) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
-		pass, mode, fired := p.count(l, d, n)
+		pass, cut := p.count(l, d, n)
 		to.Write(buf[:pass]) // an error comes again with the next read
-		if fired != nil {
-			l.strike(mode)
-			close(fired)
-			if mode == Hold {
-				<-l.resume
-				to.Write(buf[pass:n])
+		if cut != nil {
+			l.strike(cut.mode)
+			close(cut.fired)
+			if cut.held != nil {
+				<-cut.held
+				to.Write(buf[pass:n]) // into the void if the link has been broken
 			}
 		}
 		if err != nil {
@@ -214,21 +233,30 @@ func (p *Proxy) forward(l *link, d Direction) {
 	}
 }
 
-// count says how many of n bytes may pass, and returns the channel to close if the
-// fault strikes behind them.
-func (p *Proxy) count(l *link, d Direction, n int) (pass int, mode Mode, fired chan struct{}) {
+// cut is a fault that has struck.
+type cut struct {
+	mode  Mode
+	fired chan struct{} // to be closed
+	held  chan struct{} // to be waited for if not nil
+}
+
+// count says how many of n bytes may pass, and what strikes behind them.
+func (p *Proxy) count(l *link, d Direction, n int) (pass int, c *cut) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.broken {
-		return 0, mode, nil
+	if l.broken || p.closed {
+		return 0, nil
 	}
 	if f := p.fault; f != nil && f.Direction == d && n > 0 && p.passed[d]+int64(n) >= f.After {
 		n = int(f.After - p.passed[d])
-		l.broken = f.Mode != Hold
-		mode, fired, p.fault = f.Mode, p.fired, nil
+		c, p.fault = &cut{mode: f.Mode, fired: p.fired}, nil
+		if l.broken = f.Mode != Hold; !l.broken {
+			c.held = make(chan struct{})
+			l.held = c.held
+		}
 	}
 	p.passed[d] += int64(n)
-	return n, mode, fired
+	return n, c
 }
 
 // broken says if a link has been struck: how its ends learn of that is the mode's.
