@@ -291,11 +291,25 @@ func (l *Log) judge(ctx context.Context, q querier, a eventstore.Append, places 
 	if write {
 		return eventstore.Appended{}, l.passesNow(a)
 	}
+	if err == nil {
+		err = l.settle(ctx, q, a.Batches[0].Stream, places[0].id)
+	}
 	if err != nil {
 		return eventstore.Appended{}, err
 	}
 	done.Token = l.token(last)
 	return done, nil
+}
+
+// settle waits until what has been read of a stream is as durable as an append: whose
+// wait for a standby was cancelled is there to be read, but may be lost by a failover.
+// A transaction of the caller's is his to settle.
+func (l *Log) settle(ctx context.Context, q querier, s eventstore.Stream, id int32) error {
+	if _, inTx := q.(pgx.Tx); inTx {
+		return nil
+	}
+	_, err := q.Exec(ctx, l.sql.settle, id, s.Key())
+	return l.translate("append", s, err, writing)
 }
 
 func (l *Log) passesNow(a eventstore.Append) error {

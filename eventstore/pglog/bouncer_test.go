@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-func startBouncer(t *testing.T, bin string, c *pgx.ConnConfig) int {
+func startBouncer(t *testing.T, bin string, c *pgx.ConnConfig, conns int) int {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "wattle-bouncer-")
 	if err != nil {
@@ -36,9 +36,9 @@ listen_port = %d
 unix_socket_dir =
 auth_type = any
 pool_mode = transaction
-default_pool_size = 3
+default_pool_size = %d
 ignore_startup_parameters = extra_float_digits
-`, c.Database, c.Host, c.Port, c.Database, c.User, password, port)
+`, c.Database, c.Host, c.Port, c.Database, c.User, password, port, conns)
 	file := filepath.Join(dir, "pgbouncer.ini")
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		t.Fatal(err)

@@ -321,7 +321,10 @@ func (l *Log) on(ctx context.Context, op string, s eventstore.Stream, f func(q q
 		return l.translate(op, s, err, connecting)
 	}
 	defer conn.Release()
-	err = f(conn)
+	waits := watchWaits(conn)
+	if err = f(conn); err == nil {
+		err = waits.err()
+	}
 	if unfit(err) {
 		conn.Conn().Close(ctx)
 	}

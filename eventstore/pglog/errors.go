@@ -37,6 +37,10 @@ const (
 	codeNoPrivilege     = "42501"
 	codeLockTimeout     = "55P03"
 	codeCanceled        = "57014"
+
+	// A prepared statement that is another session's, or nobody's.
+	codeNoStatement   = "26000"
+	codeSameStatement = "42P05"
 )
 
 func pgCode(err error) string {
@@ -95,6 +99,8 @@ func (l *Log) kindOf(code string) (hint string, kind error) {
 		return "the session idled in its transaction for too long; nothing was written", eventstore.ErrOverloaded
 	case codeDeadlock, codeLockTimeout, codeCanceled:
 		return "the statement was rolled back; try again", eventstore.ErrOverloaded
+	case codeNoStatement, codeSameStatement:
+		return prepareHint + "; nothing was written", eventstore.ErrInvalid
 	case codeNoPrivilege:
 		return "grant the role the store's schema, tables and sequence", eventstore.ErrUnavailable
 	}

@@ -512,7 +512,7 @@ func checkStreams(t *testing.T, s *eventstore.Store, names int) {
 // poolers allow.
 func TestPgBouncer(t *testing.T) {
 	pool0, schema := pgtest.Schema(t)
-	port := bouncer(t, pool0.Config().ConnConfig)
+	port := bouncer(t, pool0.Config().ConnConfig, 3)
 	for mode, m := range map[string]pgx.QueryExecMode{"exec": pgx.QueryExecModeExec, "simple": pgx.QueryExecModeSimpleProtocol, "cache describe": pgx.QueryExecModeCacheDescribe} {
 		t.Run(mode, func(t *testing.T) {
 			h := harness
@@ -544,8 +544,8 @@ func TestPgBouncer(t *testing.T) {
 	}
 }
 
-// bouncer starts PgBouncer in front of a server and returns its port.
-func bouncer(t *testing.T, c *pgx.ConnConfig) int {
+// bouncer starts PgBouncer, with so many connections to a server, and returns its port.
+func bouncer(t *testing.T, c *pgx.ConnConfig, conns int) int {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -553,7 +553,7 @@ func bouncer(t *testing.T, c *pgx.ConnConfig) int {
 			t.Fatal("pgbouncer is not installed: install the package pgbouncer (apt-get install pgbouncer, brew install pgbouncer)")
 		}
 	}
-	return startBouncer(t, bin, c)
+	return startBouncer(t, bin, c, conns)
 }
 
 func exists(path string) bool { _, err := os.Stat(path); return err == nil }

@@ -260,6 +260,7 @@ func (l *Log) writeGroup(ctx context.Context, g *group) ([]wrote, error) {
 	if g.dedicated() {
 		sql = l.sql.appendLogGroup
 	}
+	waits := watchWaits(conn)
 	rows, err := conn.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, err
@@ -267,6 +268,9 @@ func (l *Log) writeGroup(ctx context.Context, g *group) ([]wrote, error) {
 	byRow, err := scanGroup(rows)
 	if unfit(err) {
 		conn.Conn().Close(ctx)
+	}
+	if err == nil {
+		err = waits.err()
 	}
 	if err != nil {
 		return nil, err

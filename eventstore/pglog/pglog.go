@@ -29,8 +29,10 @@
 // All names are qualified by the schema, search_path is never used. READ
 // COMMITTED is checked inside every append, fence and feed read; under another
 // level they answer ErrIsolation. synchronous_commit is raised to "on" inside
-// every writing statement where the session has less. Behind PgBouncer in
-// transaction mode set the pool's DefaultQueryExecMode to QueryExecModeExec.
+// every writing statement where the session has less; where the server waits for a
+// synchronous standby the pool should be made with [Configure]. Behind PgBouncer in
+// transaction mode set the pool's DefaultQueryExecMode to QueryExecModeExec: prepared
+// statements, pgx's default, fail there with ErrInvalid.
 //
 // # Your own SQL, and space
 //
@@ -81,7 +83,8 @@ type Options struct {
 	// negative: never, for processes that may do nothing between two calls: then somebody
 	// has to call Reclaim now and then.
 	ReclaimEvery time.Duration
-	// Logger is told of sessions ended. Nil: nobody.
+	// Logger is told of sessions ended, and by Open of a pool that may break a promise:
+	// see [Configure], and "Sessions" above. Nil: nobody.
 	Logger *slog.Logger
 }
 
@@ -145,10 +148,16 @@ func Open(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Log, error) {
 
 // check looks, in one round trip, whether the schema is one to work with.
 func (l *Log) check(ctx context.Context) error {
+	conn, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return l.translate("open", "", err, connecting)
+	}
+	defer conn.Release()
 	b := &pgx.Batch{}
 	b.Queue(l.sql.version)
 	b.Queue(l.sql.sequence)
-	res := l.pool.SendBatch(ctx, b)
+	b.Queue(l.sql.session)
+	res := conn.SendBatch(ctx, b)
 	defer res.Close()
 	var version int64
 	var incarnation uuid
@@ -169,6 +178,12 @@ func (l *Log) check(ctx context.Context) error {
 			Wanted: "sequence " + l.schema + ".position with INCREMENT 1, CACHE 1, NO CYCLE, drawn from once, and USAGE on it",
 			Found:  "another setting or no privilege", Hint: "restore its settings: without them the feed could skip entries"}
 	}
+	var pid int64
+	var standbys bool
+	if err := res.QueryRow().Scan(&pid, &standbys); err != nil {
+		return l.translate("open", "", err, reading)
+	}
+	l.warn(ctx, conn.Conn(), pid, standbys)
 	return nil
 }
 

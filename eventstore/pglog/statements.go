@@ -11,7 +11,7 @@ import (
 // statements are the texts of one schema. Those that name a category's own table
 // hold {n} for its number and go through of.
 type statements struct {
-	version, sequence                                                        string
+	version, sequence, session, settle                                       string
 	plain, inTx, orFail                                                      appendTexts
 	appendGroup, appendLogGroup                                              string
 	around, head, page, backward, fence                                      string
@@ -176,6 +176,12 @@ const around = `select ` + headColumns + `, ` + entryColumns + `
 from (select 1) one left join {s}.streams s on s.category = $1::int and s.key = $2::text
 left join {s}.entries_{n} x on x.stream = s.ordinal and x.seqno >= greatest($3::bigint, s.trimmed + 1) and x.seqno <= $4::bigint
 order by x.seqno`
+
+// $1 category $2 key: locks the stream's row, which is a commit that waits for the
+// standby as a writing one does, if there is one to wait for.
+const settle = `with ` + gate + `
+select from {s}.streams s where (select ok from g) and s.category = $1::int and s.key = $2::text
+  and current_setting('synchronous_standby_names') <> '' for no key update of s`
 
 // $1 category $2 key.
 const head = `select ` + headColumns + ` from {s}.categories c left join {s}.streams s on s.category = c.id and s.key = $2::text where c.id = $1::int`
@@ -368,6 +374,7 @@ func newStatements(schema string, ttl time.Duration) statements {
 		version: fill(`select (select max(version_id) from {s}.wattle_version where is_applied), incarnation from {s}.store`),
 		sequence: fill(`select seqincrement = 1 and seqcache = 1 and not seqcycle and pg_sequence_last_value({seq}) is not null,
   has_sequence_privilege({seq}, 'USAGE') from pg_sequence where seqrelid = {seq}`),
+		session: `select pg_backend_pid(), current_setting('synchronous_standby_names') <> ''`, settle: fill(settle),
 		plain: texts(lowerBound, ""), inTx: texts(lowerBoundOnce, ""), orFail: texts(lowerBound, orFail),
 		appendGroup: appending(appendGroup, lowerBound, "select count(*) as c from w"), appendLogGroup: fill(appendLogGroup),
 		around: fill(around), head: fill(head), page: fill(page), backward: fill(backward), fence: fill(fence),

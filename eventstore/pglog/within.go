@@ -94,8 +94,9 @@ func (l *Log) within(ctx context.Context, store *eventstore.Store, f func(contex
 
 // ownTx is a transaction of Within's on its connection.
 type ownTx struct {
-	conn *pgxpool.Conn
-	tx   pgx.Tx // nil once it has ended
+	conn  *pgxpool.Conn
+	tx    pgx.Tx // nil once it has ended
+	waits waitWatch
 }
 
 func (l *Log) begin(ctx context.Context) (*ownTx, error) {
@@ -113,7 +114,7 @@ func (l *Log) begin(ctx context.Context) (*ownTx, error) {
 		conn.Release()
 		return nil, l.translate(opWithin, "", err, reading)
 	}
-	return &ownTx{conn: conn, tx: tx}, nil
+	return &ownTx{conn: conn, tx: tx, waits: watchWaits(conn)}, nil
 }
 
 // usable refuses a transaction that f has ended or left failed: the append would
@@ -162,6 +163,9 @@ func (l *Log) appendAndCommit(ctx context.Context, t *ownTx, a eventstore.Append
 		return eventstore.Appended{}, err
 	}
 	w, err := l.sendWith(ctx, t.tx, "", a, places, l.sql.orFail, "commit")
+	if w.passed && err == nil {
+		err = t.waits.err()
+	}
 	code := pgCode(err)
 	switch {
 	case w.passed && err == nil:
@@ -173,6 +177,9 @@ func (l *Log) appendAndCommit(ctx context.Context, t *ownTx, a eventstore.Append
 		done, err := l.judge(ctx, t.conn, a, places)
 		if stale(err) {
 			err = l.raced(err)
+		}
+		if err == nil {
+			err = l.translate(opWithin, first, t.waits.err(), writing)
 		}
 		return done, err
 	case code == codeDeadlock, !w.passed && stale(err):

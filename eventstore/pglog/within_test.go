@@ -444,7 +444,7 @@ func TestWithinDeferredConstraint(t *testing.T) {
 func TestWithinBehindPgBouncer(t *testing.T) {
 	c := freshCounted(t)
 	config := c.pool.Config().ConnConfig
-	port := bouncer(t, config)
+	port := bouncer(t, config, 3)
 	for name, mode := range map[string]pgx.QueryExecMode{"exec": pgx.QueryExecModeExec, "simple": pgx.QueryExecModeSimpleProtocol, "cache describe": pgx.QueryExecModeCacheDescribe} {
 		p := pool(t, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", port, config.Database), func(c *pgxpool.Config) {
 			c.MaxConns = 6

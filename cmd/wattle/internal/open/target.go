@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/pglog"
 	"github.com/wattle-es/wattle/migrations"
 )
 
@@ -127,6 +128,7 @@ func (t *Target) pool(ctx context.Context, connections int, trips *Trips) (*pgxp
 	if connections > 0 && !t.sized {
 		config.MaxConns = max(config.MaxConns, int32(connections+spareConnections))
 	}
+	pglog.Configure(config.ConnConfig)
 	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, unavailable("open store", err)

@@ -1,0 +1,235 @@
+// The whole conformance suite where connections are few: behind PgBouncer with two to
+// the server, and on pools of one.
+
+package pglog_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/logtest"
+	"github.com/wattle-es/wattle/eventstore/pglog"
+	"github.com/wattle-es/wattle/migrations/pgtest"
+)
+
+// Case C1: through a pooler in transaction mode with two connections to the server,
+// everything holds in the query modes that such poolers allow.
+func TestC1SuiteBehindPgBouncer(t *testing.T) {
+	port := bouncer(t, pgtest.Pool(t).Config().ConnConfig, 2)
+	modes := []pgx.QueryExecMode{pgx.QueryExecModeExec}
+	if soak() {
+		modes = append(modes, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeCacheDescribe)
+	}
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			h := harness
+			h.Open = func(t testing.TB) eventstore.Log {
+				direct, schema := pgtest.Schema(t)
+				p := pooled(t, direct.Config().ConnConfig, port, mode, 8)
+				l, _ := open(t, p, schema)
+				return &store{l, p, schema}
+			}
+			// Two of them at once would keep both connections from those they wait for.
+			var alone sync.Mutex
+			h.LongTx = func(ctx context.Context, log eventstore.Log, a eventstore.Append, meanwhile func(), commit bool) error {
+				alone.Lock()
+				defer alone.Unlock()
+				return harness.LongTx(ctx, log, a, meanwhile, commit)
+			}
+			logtest.Run(t, h)
+		})
+	}
+}
+
+// pooled returns a pool of n connections to a pooler.
+func pooled(t testing.TB, server *pgx.ConnConfig, port int, mode pgx.QueryExecMode, n int32) *pgxpool.Pool {
+	t.Helper()
+	return pool(t, fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", server.User, port, server.Database), func(c *pgxpool.Config) {
+		c.MaxConns = n
+		c.ConnConfig.DefaultQueryExecMode = mode
+	})
+}
+
+// TestSuiteOnPoolOfOne: nothing takes a second connection while it holds one. The
+// other process, and the long transaction, have a pool of one of their own.
+func TestSuiteOnPoolOfOne(t *testing.T) {
+	alone := func(t testing.TB) *pgxpool.Pool {
+		return pool(t, pgtest.DSN(t), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	}
+	logtest.Run(t, logtest.Harness{
+		Open: func(t testing.TB) eventstore.Log {
+			_, schema := pgtest.Schema(t)
+			p := alone(t)
+			l, _ := open(t, p, schema)
+			return &store{l, p, schema}
+		},
+		Reopen: func(t testing.TB, log eventstore.Log) eventstore.Log {
+			s := log.(*store)
+			p := alone(t)
+			l, _ := open(t, p, s.schema)
+			return &store{l, p, s.schema}
+		},
+		LongTx: func(ctx context.Context, log eventstore.Log, a eventstore.Append, meanwhile func(), commit bool) error {
+			s := log.(*store)
+			p, err := pgxpool.NewWithConfig(ctx, s.pool.Config())
+			if err != nil {
+				return err
+			}
+			defer p.Close()
+			return harness.LongTx(ctx, &store{s.Log, p, s.schema}, a, meanwhile, commit)
+		},
+	})
+}
+
+// TestPoolOfOneTogether: everything at once on one connection: group commit, Within,
+// AppendTx, readers, snapshots, trims. All of it ends.
+func TestPoolOfOneTogether(t *testing.T) {
+	for _, n := range []int32{1, 3} {
+		c := freshCounted(t)
+		p := pool(t, pgtest.DSN(t), func(c *pgxpool.Config) { c.MaxConns = n })
+		_, s := open(t, p, c.schema)
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		defer cancel()
+		rounds := 10
+		if testing.Short() {
+			rounds = 3
+		}
+		var wg sync.WaitGroup
+		for i := range 2*n + 1 { // more callers than connections, of each kind
+			wg.Go(func() {
+				b := batch(newStream(), 1)
+				for range rounds {
+					done, err := s.Append(ctx, one(b))
+					if err != nil {
+						t.Errorf("pool of %d: append: %v", n, err)
+						return
+					}
+					b = next(b, done.Receipts[0], 1)
+				}
+				last := eventstore.Mark{Seqno: b.After.Seqno, ID: b.After.ID}
+				if err := s.SaveSnapshot(ctx, eventstore.Snapshot{Stream: b.Stream, At: last, Fingerprint: "v"}); err != nil {
+					t.Errorf("pool of %d: snapshot: %v", n, err)
+				}
+				if _, err := s.Trim(ctx, b.Stream, last.Seqno-1, false); err != nil {
+					t.Errorf("pool of %d: trim: %v", n, err)
+				}
+				if _, err := s.Load(ctx, b.Stream, "v"); err != nil {
+					t.Errorf("pool of %d: load: %v", n, err)
+				}
+			})
+			wg.Go(func() {
+				for range rounds {
+					if _, err := c.within(ctx, s, one(batch(newStream(), 1)), func() {}); err != nil {
+						t.Errorf("pool of %d: within: %v", n, err)
+					}
+				}
+			})
+			wg.Go(func() {
+				for range rounds {
+					if err := pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error {
+						_, err := pglog.AppendTx(ctx, s, tx, one(batch(newStream(), 1)))
+						return err
+					}); err != nil {
+						t.Errorf("pool of %d: AppendTx: %v", n, err)
+					}
+				}
+			})
+			wg.Go(func() {
+				for range rounds {
+					if _, err := s.ReadFeed(ctx, 0, eventstore.Filter{AcceptTrimmed: true}, 5); err != nil {
+						t.Errorf("pool of %d: feed: %v", n, err)
+					}
+					if _, _, err := s.AcquireLease(ctx, fmt.Sprint("l", i), eventstore.NewUUID(), 0); err != nil {
+						t.Errorf("pool of %d: lease: %v", n, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if got, want := len(feed(t, c.store)), rounds*int(2*n+1); got < want {
+			t.Errorf("pool of %d: %d entries in the feed, want more", n, got)
+		}
+	}
+}
+
+// TestC1PreparedBehindPgBouncer: pgx's default, named prepared statements, does not
+// work through a pooler in transaction mode that does not know them. Open says so in
+// the log, and what fails is ErrInvalid with the way out, with nothing written.
+func TestC1PreparedBehindPgBouncer(t *testing.T) {
+	direct, schema := pgtest.Schema(t)
+	_, straight := open(t, direct, schema)
+	create(t, straight, "account")
+	p := pooled(t, direct.Config().ConnConfig, bouncer(t, direct.Config().ConnConfig, 2), pgx.QueryExecModeCacheStatement, 8)
+	var said lines
+	l, err := pglog.Open(t.Context(), p, &pglog.Options{Schema: schema, Logger: slog.New(slog.NewTextHandler(&said, nil))})
+	if err != nil {
+		wantPreparedHint(t, err)
+		return
+	}
+	if !strings.Contains(said.String(), "default_query_exec_mode=exec") {
+		t.Errorf("Open said %q, want the way out", said.String())
+	}
+	s := eventstore.New(l, nil)
+	var mu sync.Mutex
+	acked, refused := 0, 0
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				_, err := s.Append(t.Context(), one(batch(newStream(), 1)))
+				mu.Lock()
+				if err == nil {
+					acked++
+				} else {
+					refused++
+					wantPreparedHint(t, err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d acked, %d refused", acked, refused)
+	if n := len(feed(t, straight)); n != acked {
+		t.Errorf("%d entries, %d appends acked", n, acked)
+	}
+	if refused == 0 {
+		t.Error("nothing was refused, so this proves nothing")
+	}
+}
+
+func wantPreparedHint(t *testing.T, err error) {
+	t.Helper()
+	e, ok := errors.AsType[*eventstore.Error](err)
+	if !ok || e.Kind != eventstore.ErrInvalid || !strings.Contains(e.Hint, "default_query_exec_mode=exec") {
+		t.Errorf("%v, want ErrInvalid with the way out", err)
+	}
+}
+
+// lines keeps what is written.
+type lines struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
