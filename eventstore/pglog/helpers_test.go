@@ -3,6 +3,7 @@
 package pglog_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -137,6 +138,7 @@ type wire struct {
 	mute              atomic.Bool // swallow every answer
 	muteNext          atomic.Bool // swallow the answers on the connection of the next statement
 	deaf              atomic.Bool // send nothing on
+	freezeNext        atomic.Bool // keep the next Sync behind a statement back
 }
 
 func (w *wire) config(c *pgxpool.Config) {
@@ -166,11 +168,17 @@ type wiredConn struct {
 func (c *wiredConn) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	c.rest = append(c.rest, b...)
+	before := c.wire.statements.Load()
 	for c.step() {
 	}
+	executes := c.wire.statements.Load() > before
 	c.mu.Unlock()
 	if c.wire.deaf.Load() {
 		return len(b), nil
+	}
+	if rest, ok := bytes.CutSuffix(b, []byte("S\x00\x00\x00\x04")); ok && executes && c.wire.freezeNext.CompareAndSwap(true, false) {
+		n, err := c.Conn.Write(rest)
+		return n + 5, err
 	}
 	return c.Conn.Write(b)
 }

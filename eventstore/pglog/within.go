@@ -35,7 +35,8 @@ const rollbackPatience = 5 * time.Second
 // race lost to another append roll back and start again. So it must have no effects
 // but those of its tx, and must neither end tx nor keep it. An error of f rolls back
 // and is returned as it is; a panic rolls back. What f asks of the store itself goes
-// over another connection and does not see what tx has written.
+// over another connection, which a pool of one has not got, and does not see what tx
+// has written.
 //
 // A refused append rolls f's SQL back; the error is that of [Log.Append]. After
 // ErrUnknown call Within again with the same Batch.ID: if the first transaction did
