@@ -67,6 +67,7 @@ type Proxy struct {
 	mu     sync.Mutex
 	links  map[*link]bool
 	fault  *Fault        // armed
+	struck bool          // the fault armed last has
 	fired  chan struct{} // of the fault armed last
 	passed [2]int64      // since then
 	closed bool
@@ -114,21 +115,17 @@ func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
 func (p *Proxy) Arm(f Fault) (fired <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fault, p.fired, p.passed = &f, make(chan struct{}), [2]int64{}
+	p.fault, p.struck, p.fired, p.passed = &f, false, make(chan struct{}), [2]int64{}
 	return p.fired
 }
 
-// Disarm takes back a fault that has not struck. It says if it had.
+// Disarm takes back a fault that has not struck. It says if it had, which is so before
+// an end of the connection can know.
 func (p *Proxy) Disarm() (struck bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fault = nil
-	select {
-	case <-p.fired:
-		return true
-	default:
-		return false
-	}
+	return p.struck
 }
 
 // Passed is how many bytes went in a direction since Arm was called last.
@@ -249,7 +246,7 @@ func (p *Proxy) count(l *link, d Direction, n int) (pass int, c *cut) {
 	}
 	if f := p.fault; f != nil && f.Direction == d && n > 0 && p.passed[d]+int64(n) >= f.After {
 		n = int(f.After - p.passed[d])
-		c, p.fault = &cut{mode: f.Mode, fired: p.fired}, nil
+		c, p.fault, p.struck = &cut{mode: f.Mode, fired: p.fired}, nil, true
 		if l.broken = f.Mode != Hold; !l.broken {
 			c.held = make(chan struct{})
 			l.held = c.held

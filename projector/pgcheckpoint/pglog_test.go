@@ -5,6 +5,7 @@ package pgcheckpoint_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -49,6 +50,50 @@ func TestP2KilledAppendsLeaveNothingBehind(t *testing.T) {
 	}
 	e.ok(p.Wait(within(t), e.deposit(100)))
 	e.check(115)
+}
+
+// P2 of the cases, as reported: ten appends in open transactions, their sessions
+// killed, a hundred more appends. There is no gap in any stream, and the projection
+// reaches the head.
+func TestP2KilledTransactionsOfAppends(t *testing.T) {
+	e := onPostgres(t)
+	p := projector.New(e.store, "p", "account", e.handler(e.pool))
+	run(t, p)
+	e.ok(p.Wait(within(t), e.deposit(5)))
+	for i := range 10 {
+		conn, err := pgx.ConnectConfig(t.Context(), e.pool.Config().ConnConfig)
+		e.ok(err)
+		defer conn.Close(context.Background())
+		tx, err := conn.Begin(t.Context())
+		e.ok(err)
+		ev, err := events.Encode(Deposited{1})
+		e.ok(err)
+		b := eventstore.Batch{Stream: eventstore.Stream(fmt.Sprintf("account-open%d", i)), Epoch: 1, Holder: eventstore.UUID{1}, Claim: true, Events: []eventstore.Event{ev}}
+		if i == 9 { // the last one on the stream that goes on
+			b.Stream, b.Epoch, b.After = "account-a", 2, e.after
+		}
+		_, err = pglog.AppendTx(t.Context(), e.store, tx, eventstore.Append{Batches: []eventstore.Batch{b}})
+		e.ok(err)
+		defer func() {
+			if err := tx.Commit(context.Background()); err == nil {
+				t.Error("a killed transaction committed")
+			}
+		}()
+		e.ok(e.kill(tx))
+	}
+	e.ok(p.Wait(within(t), e.deposit(100)))
+	e.check(105)
+	want := eventstore.Seqno(1)
+	for entry, err := range e.store.Read(t.Context(), "account-a", 0) {
+		e.ok(err)
+		if entry.Seqno != want {
+			t.Fatalf("seqno %d, want %d", entry.Seqno, want)
+		}
+		want++
+	}
+	if want != 106 {
+		t.Errorf("head at %d, want 105", want-1)
+	}
 }
 
 // A server has a timeline, so the checkpoint carries a digest, and is proved by it.
