@@ -79,6 +79,9 @@ func (l *Log) appendInTx(ctx context.Context, tx pgx.Tx, a eventstore.Append) (d
 		return done, err
 	}
 	defer leave()
+	if err := readable(opAppendTx, first, tx.Conn()); err != nil {
+		return done, err
+	}
 	for range maxAttempts {
 		done, err = l.tryInTx(ctx, tx, a)
 		if !errors.Is(err, errRaced) {

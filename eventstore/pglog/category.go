@@ -321,6 +321,9 @@ func (l *Log) on(ctx context.Context, op string, s eventstore.Stream, f func(q q
 		return l.translate(op, s, err, connecting)
 	}
 	defer conn.Release()
+	if err := readable(op, s, conn.Conn()); err != nil {
+		return err
+	}
 	waits := watchWaits(conn)
 	if err = f(conn); err == nil {
 		err = waits.err()

@@ -203,7 +203,7 @@ func TestCutReads(t *testing.T) {
 		"feed": func(ctx context.Context, s *eventstore.Store) (any, error) {
 			return s.ReadFeed(ctx, 0, eventstore.Filter{Categories: []eventstore.Category{"account"}}, 3)
 		},
-		"load": func(ctx context.Context, s *eventstore.Store) (any, error) { return p.loaded(ctx, s, b.Stream) },
+		"load": func(ctx context.Context, s *eventstore.Store) (any, error) { return loaded(ctx, s, b.Stream, "v1") },
 	} {
 		want, err := read(t.Context(), p.store)
 		if err != nil {
@@ -263,16 +263,4 @@ type whole struct {
 	Head     eventstore.Head
 	Snapshot eventstore.Snapshot
 	Entries  []eventstore.Entry
-}
-
-func (p *proxied) loaded(ctx context.Context, s *eventstore.Store, st eventstore.Stream) (out whole, err error) {
-	l, err := s.Log().(eventstore.Snapshots).Load(ctx, st, "v1", 100)
-	if err != nil {
-		return out, err
-	}
-	out.Head, out.Entries = l.Head, l.Entries
-	if l.Snapshot != nil {
-		out.Snapshot = *l.Snapshot
-	}
-	return out, nil
 }

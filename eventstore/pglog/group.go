@@ -255,6 +255,9 @@ func (l *Log) writeGroup(ctx context.Context, g *group) ([]wrote, error) {
 		return nil, l.translate("append", "", err, connecting)
 	}
 	defer conn.Release()
+	if err := readable("append", "", conn.Conn()); err != nil {
+		return nil, err
+	}
 	args, rowOf := g.args()
 	sql := l.sql.appendGroup
 	if g.dedicated() {

@@ -113,7 +113,8 @@ type Log struct {
 // waits for calls in flight and leaves it open.
 //
 // It answers ErrNotMigrated if the schema is absent or of another version, and
-// ErrInvalid if the position sequence was altered so that the feed could skip.
+// ErrInvalid if the position sequence was altered so that the feed could skip or the
+// session's client_encoding is not UTF8.
 func Open(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Log, error) {
 	if o == nil {
 		o = &Options{}
@@ -153,6 +154,9 @@ func (l *Log) check(ctx context.Context) error {
 		return l.translate("open", "", err, connecting)
 	}
 	defer conn.Release()
+	if err := readable("open", "", conn.Conn()); err != nil {
+		return err
+	}
 	b := &pgx.Batch{}
 	b.Queue(l.sql.version)
 	b.Queue(l.sql.sequence)

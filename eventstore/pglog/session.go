@@ -11,16 +11,19 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/wattle-es/wattle/eventstore"
 )
 
-// Configure makes the connections of a pool tell the log when a wait for a synchronous
-// standby was cancelled. Call it before the pool is made:
+// Configure makes the connections of a pool talk UTF-8, whatever the role's default,
+// and tell the log when a wait for a synchronous standby was cancelled. Call it before
+// the pool is made:
 //
 //	config, err := pgxpool.ParseConfig(url)
 //	pglog.Configure(config.ConnConfig)
 //	pool, err := pgxpool.NewWithConfig(ctx, config)
 //
-// It matters where synchronous_standby_names is set: if somebody cancels such a wait
+// The second matters where synchronous_standby_names is set: if somebody cancels such a wait
 // (pg_cancel_backend), the server answers as if all were well, and says in a notice
 // only that the standby may not have what was written. With Configure that is
 // ErrUnknown, and the same batch again waits for the standby anew; without it the
@@ -31,6 +34,10 @@ import (
 // OnNotice and AfterConnect that are set already are called as before; set later, they
 // replace this.
 func Configure(c *pgx.ConnConfig) {
+	if c.RuntimeParams == nil {
+		c.RuntimeParams = map[string]string{}
+	}
+	c.RuntimeParams["client_encoding"] = "UTF8"
 	onNotice, afterConnect := c.OnNotice, c.AfterConnect
 	c.OnNotice = func(conn *pgconn.PgConn, n *pgconn.Notice) {
 		if waits := waitsOf(conn); waits != nil && n.Routine == syncRepRoutine {
@@ -60,6 +67,19 @@ const (
 func waitsOf(conn *pgconn.PgConn) *atomic.Int64 {
 	waits, _ := conn.CustomData()[waitsKey].(*atomic.Int64)
 	return waits
+}
+
+// readable refuses a session in which the server would take our text, which is UTF-8,
+// for another encoding: what it stores then is another key, hence another stream, than
+// what other sessions see. pgx keeps the server's word, so this asks nobody.
+func readable(op string, s eventstore.Stream, conn *pgx.Conn) error {
+	switch found := conn.PgConn().ParameterStatus("client_encoding"); found {
+	case "UTF8", "SQL_ASCII": // the latter converts nothing
+		return nil
+	default:
+		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Stream: s, Wanted: "a session with client_encoding UTF8",
+			Found: found + "; nothing was written", Hint: "reset client_encoding for the role or database, or make the pool with pglog.Configure"}
+	}
 }
 
 // errWaitCancelled: what was committed may not have reached the standby.

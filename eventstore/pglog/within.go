@@ -110,6 +110,10 @@ func (l *Log) begin(ctx context.Context) (*ownTx, error) {
 	if err != nil {
 		return nil, l.translate(opWithin, "", err, connecting)
 	}
+	if err := readable(opWithin, "", conn.Conn()); err != nil {
+		conn.Release()
+		return nil, err
+	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.sql.begin})
 	if err != nil {
 		conn.Release()
