@@ -84,6 +84,10 @@ museum: postgres ## plants known bugs, one at a time, and shows that the suite c
 soak-log: postgres ## the conformance suite with ten times the rounds, wide random and concurrent histories, long probes, many processes (an hour)
 	WATTLE_SOAK=1 $(GO) test -timeout 90m -count=1 ./eventstore/memlog ./eventstore/pglog -args -rapid.checks=2000
 
+.PHONY: soak-cut
+soak-cut: postgres ## the link cut at every byte of appends, reads and projections, in every way (30 minutes)
+	WATTLE_SOAK=1 $(GO) test -v -timeout 60m -count=1 -run 'Cut' ./eventstore/pglog ./projector/pgcheckpoint
+
 .PHONY: soak-fuzz
 soak-fuzz: ## every fuzz target for a minute
 	@set -o pipefail; for p in $$($(GO) list ./...); do \
@@ -93,6 +97,10 @@ soak-fuzz: ## every fuzz target for a minute
 .PHONY: bench-layout
 bench-layout: postgres ## one entries table, partitions or tables per category: the figures behind the choice (3 minutes)
 	$(GO) run ./internal/bench/layout $(LAYOUT)
+
+.PHONY: bench-decay
+bench-decay: postgres ## what a session with an old snapshot does to appends to a hot stream (4 minutes; DECAY='-held 20s')
+	$(GO) run ./internal/bench/decay $(DECAY)
 
 # The tests find the server's executables and PgBouncer themselves and fail without; this installs them first where it
 # may: as root, with apt-get. A server of one's own (WATTLE_TEST_DSN) does not replace them: some tests kill servers.

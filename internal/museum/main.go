@@ -45,6 +45,7 @@ var areas = []area{
 	loanBugs, bankBugs,
 	cliBugs, loadBugs, costBugs,
 	peersBugs,
+	pglogWireBugs,
 }
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
