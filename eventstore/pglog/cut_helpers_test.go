@@ -28,15 +28,15 @@ var cutModes = []cutproxy.Mode{cutproxy.FIN, cutproxy.RST, cutproxy.BlackHole}
 
 // everyCut calls cut with faults in both directions until one does not strike, because
 // what was to be cut is over. In a soak it cuts at every byte in every mode, else at
-// every so many bytes with the modes in turn: a connection costs some 50 ms. Answers
-// are short, and cut at every 14th byte at least.
-func everyCut(t *testing.T, every int64, cut func(f cutproxy.Fault) (struck bool)) {
+// every so many bytes to the server and to the client with the modes in turn: a
+// connection costs some 50 ms.
+func everyCut(t *testing.T, toServer, toClient int64, cut func(f cutproxy.Fault) (struck bool)) {
 	t.Helper()
 	lanes := [][]cutproxy.Mode{cutModes}
 	if soak() {
-		every, lanes = 1, [][]cutproxy.Mode{cutModes[:1], cutModes[1:2], cutModes[2:]}
+		toServer, toClient, lanes = 1, 1, [][]cutproxy.Mode{cutModes[:1], cutModes[1:2], cutModes[2:]}
 	} else if testing.Short() {
-		every *= 5
+		toServer *= 5
 	}
 	for _, way := range cutproxy.Directions {
 		for _, modes := range lanes {
@@ -44,9 +44,9 @@ func everyCut(t *testing.T, every int64, cut func(f cutproxy.Fault) (struck bool
 				if i > 1<<16 {
 					t.Fatal("the dialogue has no end")
 				}
-				step := every
+				step := toServer
 				if way == cutproxy.ToClient {
-					step = min(every, 14)
+					step = toClient
 				}
 				if !cut(cutproxy.Fault{Direction: way, After: i * step, Mode: modes[i%int64(len(modes))]}) {
 					break
@@ -143,7 +143,7 @@ type dialogue struct {
 	// holds says that a session that vanished holds locks of the caller's SQL, under the
 	// caller's time-outs: it is ended before anything is sent again.
 	holds bool
-	every int64 // bytes between two cuts in an ordinary run; 0: 7
+	every int64 // bytes between two cuts on the way to the server in an ordinary run; 0: 7
 }
 
 // sent is an append and what its caller was told.
@@ -174,7 +174,7 @@ func (n tally) String() string {
 // cutEverywhere cuts a dialogue as everyCut says.
 func (p *proxied) cutEverywhere(d dialogue) (total tally) {
 	p.t.Helper()
-	everyCut(p.t, max(d.every, 7), func(f cutproxy.Fault) bool {
+	everyCut(p.t, max(d.every, 7), 14, func(f cutproxy.Fault) bool {
 		for range 5 {
 			p.warm(d)
 			n, struck, failed := p.cutOnce(d, f)

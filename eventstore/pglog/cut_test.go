@@ -210,7 +210,7 @@ func TestCutReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		cuts, failed := 0, 0
-		everyCut(t, 140, func(f cutproxy.Fault) (struck bool) {
+		everyCut(t, 140, 140, func(f cutproxy.Fault) (struck bool) {
 			p.bent.Reset() // no connection broken before
 			for range 2 {  // its statement is prepared
 				if _, err := read(t.Context(), p.cut); err != nil {
