@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -20,9 +19,6 @@ import (
 	"github.com/wattle-es/wattle/internal/cutproxy"
 	"github.com/wattle-es/wattle/migrations/pgtest"
 )
-
-// soak says that counts are to be large.
-func soak() bool { return os.Getenv("WATTLE_SOAK") != "" }
 
 var cutModes = []cutproxy.Mode{cutproxy.FIN, cutproxy.RST, cutproxy.BlackHole}
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -96,7 +95,7 @@ func TestLogTables(t *testing.T) {
 // more than a session's cache of statements has room for, and for a read.
 func TestLogCost(t *testing.T) {
 	n, cache := 12, 8
-	if os.Getenv("WATTLE_SOAK") != "" {
+	if soak() {
 		n, cache = 2000, 512
 	}
 	_, schema, _, _, logs := freshLogs(t, n)
