@@ -122,3 +122,70 @@ func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
+
+// A standby streams through a proxy, is cut off, and becomes a primary of its own; the old primary serves on as a
+// standby that follows nobody. A killed session makes the server begin anew.
+func TestStandby(t *testing.T) {
+	a := pgtest.NewServer(t)
+	link := pgtest.NewProxy(t, a.Port())
+	b := a.Standby(t, link.Port())
+	a.Set(t, "synchronous_standby_names", b.Name())
+	run := func(s *pgtest.Server, sql string) (out string, err error) {
+		conn, err := pgx.Connect(t.Context(), s.DSN())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(t.Context())
+		rows, err := conn.Query(t.Context(), sql, pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			return "", err
+		}
+		for rows.Next() {
+			if err := rows.Scan(&out); err != nil {
+				return "", err
+			}
+		}
+		return out, rows.Err()
+	}
+	must := func(s *pgtest.Server, sql string) string {
+		t.Helper()
+		out, err := run(s, sql)
+		if err != nil {
+			t.Fatal(sql, err)
+		}
+		return out
+	}
+	must(a, "CREATE TABLE x AS SELECT 1::text AS v")
+	a.CaughtUp(t, b)
+	if got := must(b, "SELECT v FROM x"); got != "1" {
+		t.Errorf("the standby has %q", got)
+	}
+	if got := must(a, "SELECT sync_state FROM pg_stat_replication"); got != "sync" {
+		t.Errorf("replication is %q", got)
+	}
+	a.Set(t, "synchronous_standby_names", "")
+	link.Point(0)
+	link.Cut()
+	must(a, "UPDATE x SET v = 2::text")
+	b.Promote(t)
+	if got := must(b, "UPDATE x SET v = v || 'b' RETURNING v"); got != "1b" {
+		t.Errorf("the new primary has %q", got)
+	}
+	a.Stop(t)
+	a.Follow(t, 0)
+	if got := must(a, "SELECT v || pg_is_in_recovery() FROM x"); got != "2true" {
+		t.Errorf("the old primary has %q", got)
+	}
+	conn, err := pgx.Connect(t.Context(), b.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	b.KillBackend(t, conn.PgConn().PID())
+	if err := conn.Ping(t.Context()); err == nil {
+		t.Error("the killed session answers")
+	}
+	if got := must(b, "SELECT v FROM x"); got != "1b" {
+		t.Errorf("after the crash it has %q", got)
+	}
+}

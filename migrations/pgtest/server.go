@@ -30,6 +30,7 @@ type Server struct {
 	dir      string // everything of this server; removed at the end
 	port     int
 	settings []string // "name=value"
+	env      []string // of its processes, beside the test's
 	cmd      *exec.Cmd
 	exited   chan struct{} // closed when the process has ended
 	orphans  bool          // the main process was killed, children may be left
@@ -49,6 +50,11 @@ func Bin(dir string) Option {
 	return func(s *Server) { s.bin = dir }
 }
 
+// Env adds a variable, as "name=value", to the environment of the server's processes.
+func Env(variable string) Option {
+	return func(s *Server) { s.env = append(s.env, variable) }
+}
+
 // NewServer makes and starts a server of the test's own, whatever WATTLE_TEST_DSN says; it ends with the test, which
 // takes a second or two in all. When the test fails, the end of the server's log is in the test's.
 func NewServer(t testing.TB, options ...Option) *Server {
@@ -57,13 +63,18 @@ func NewServer(t testing.TB, options ...Option) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	endWith(t, s)
+	return s
+}
+
+// endWith ends a server with the test.
+func endWith(t testing.TB, s *Server) {
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the end of the server's log:\n%s", s.Log(40))
+			t.Logf("the end of the log of the server on port %d:\n%s", s.port, s.Log(40))
 		}
 		s.Close()
 	})
-	return s
 }
 
 // Launch is [NewServer] for benchmarks that are programs: the caller ends the server with Close. Should the program be
@@ -98,8 +109,8 @@ func defaults() []string {
 	}
 }
 
-// create makes the directory and the database cluster. Only this first step goes without fsync.
-func (s *Server) create() error {
+// place gives the server a directory, a port and a watchdog.
+func (s *Server) place() error {
 	dir, err := os.MkdirTemp("", "wattle-pg-")
 	if err != nil {
 		return fmt.Errorf("pgtest: %w", err)
@@ -114,14 +125,22 @@ func (s *Server) create() error {
 	if s.watchdog, err = watch(s.dir, s.data()); err != nil {
 		return fmt.Errorf("pgtest: start the watchdog: %w", err)
 	}
+	return nil
+}
+
+// create makes the database cluster. Only this first step goes without fsync.
+func (s *Server) create() error {
+	if err := s.place(); err != nil {
+		return err
+	}
 	initdb := exec.Command(filepath.Join(s.bin, "initdb"), "-D", s.data(), "-U", "postgres", "-A", "trust",
 		"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
-	initdb.Dir = dir
+	initdb.Dir = s.dir
 	if err := asServerUser(initdb); err != nil {
 		return fmt.Errorf("pgtest: %w", err)
 	}
 	if out, err := initdb.CombinedOutput(); err != nil {
-		return fmt.Errorf("pgtest: initdb of %s as the user that owns %s: %w\n%s", s.bin, dir, err, out)
+		return fmt.Errorf("pgtest: initdb of %s as the user that owns %s: %w\n%s", s.bin, s.dir, err, out)
 	}
 	return nil
 }
@@ -154,6 +173,7 @@ func (s *Server) start() error {
 	}
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
+	cmd.Env = append(os.Environ(), s.env...)
 	if err := asServerUser(cmd); err != nil {
 		return fmt.Errorf("pgtest: %w", err)
 	}
