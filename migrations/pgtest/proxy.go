@@ -17,12 +17,14 @@ type Proxy struct {
 	target int // 0: connections are closed at once
 	ended  bool
 	pairs  map[*pair]bool
-	stall  chan struct{} // closed: nothing is held up
 	wg     sync.WaitGroup
 }
 
 // pair is one connection through the proxy.
-type pair struct{ client, server net.Conn }
+type pair struct {
+	client, server net.Conn
+	stall          chan struct{} // nil, or holds up what passes until it is closed; guarded by the proxy
+}
 
 func (p *pair) close() { p.client.Close(); p.server.Close() }
 
@@ -33,16 +35,15 @@ func NewProxy(t testing.TB, port int) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{listener: l, target: port, pairs: map[*pair]bool{}, stall: make(chan struct{})}
-	close(p.stall)
+	p := &Proxy{listener: l, target: port, pairs: map[*pair]bool{}}
 	p.wg.Go(p.serve)
 	t.Cleanup(func() {
 		l.Close()
 		p.mu.Lock()
 		p.ended = true // a connection that is being made must not outlive Cut
 		p.mu.Unlock()
-		p.Release()
 		p.Cut()
+		p.Release()
 		p.wg.Wait()
 	})
 	return p
@@ -72,14 +73,15 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Stall lets no byte through on any connection until [Proxy.Release], as a network that drops all packets.
+// Stall lets no byte through on the connections that are open, as a network that drops all packets, until
+// [Proxy.Release]. New ones pass.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-p.stall:
-		p.stall = make(chan struct{})
-	default: // stalled already
+	for c := range p.pairs {
+		if c.stall == nil {
+			c.stall = make(chan struct{})
+		}
 	}
 }
 
@@ -87,10 +89,11 @@ func (p *Proxy) Stall() {
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-p.stall:
-	default:
-		close(p.stall)
+	for c := range p.pairs {
+		if c.stall != nil {
+			close(c.stall)
+			c.stall = nil
+		}
 	}
 }
 
@@ -124,7 +127,7 @@ func (p *Proxy) pass(client net.Conn) {
 		client.Close()
 		return
 	}
-	c := &pair{client, server}
+	c := &pair{client: client, server: server}
 	p.mu.Lock()
 	p.pairs[c] = true
 	if p.ended {
@@ -148,9 +151,11 @@ func (p *Proxy) copy(c *pair, to, from net.Conn) {
 		n, err := from.Read(buf)
 		if n > 0 {
 			p.mu.Lock()
-			stall := p.stall
+			stall := c.stall
 			p.mu.Unlock()
-			<-stall
+			if stall != nil {
+				<-stall
+			}
 			if _, werr := to.Write(buf[:n]); werr != nil {
 				return
 			}
