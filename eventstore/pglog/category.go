@@ -20,8 +20,9 @@ type category struct {
 }
 
 // categoryCache remembers the numbers of categories, and the ordinals of dedicated
-// streams. Neither is ever used again, so a stale one can do no harm: its table is
-// gone and statements find nothing.
+// streams. Neither is used again, not by a server that has lost what it was of either
+// (see insertCategory), so a stale one can do no harm: its table is gone and statements
+// find nothing.
 type categoryCache struct {
 	mu       sync.RWMutex
 	known    map[eventstore.Category]category

@@ -301,6 +301,12 @@ select (select ok from g), true, a.holder, a.epoch, a.until, clock_timestamp() f
 union all select (select ok from g), false, l.holder, l.epoch, l.until, clock_timestamp()
 from (select 1) one left join {s}.leases l on l.name = $1::text where not exists (select 1 from a)`
 
+// A category's number is drawn at random, not in turn: sessions remember numbers, and
+// behind a failover with loss, or a restore, the next in turn may be one that somebody
+// remembers for a category that was lost. No row: the name (or the number) is there.
+const insertCategory = `insert into {s}.categories (id, name, layout, demand_snapshots) overriding system value
+  values (1 + floor(random() * 2147483646)::int, $1::text, $2::smallint, $3::bool) on conflict do nothing returning id`
+
 // Categories that may hold trimmed entries: number, a token that changes with every
 // trim (the row's version), the blocks of the table.
 const reclaimable = `select id, xmin::text, coalesce(pg_relation_size(to_regclass({entries} || '_' || id)), 0) / current_setting('block_size')::int
@@ -383,13 +389,12 @@ func newStatements(schema string, ttl time.Duration) statements {
 		feedAll: fill(feed, "{which}", "cardinality($5::int[]) = 0", "{from}", strings.ReplaceAll(feedBranch, "{table}", "entries")),
 		holders: fill(holders), endHolder: `select pg_terminate_backend($1::int)`,
 		loadHead: fill(loadHead), loadTail: fill(loadTail), saveSnapshot: fill(saveSnapshot),
-		category:   fill(`select id, layout from {s}.categories where name = $1::text`),
-		categories: fill(`select name, layout, not demand_snapshots from {s}.categories order by name`),
-		insertCategory: fill(`insert into {s}.categories (name, layout, demand_snapshots) values ($1::text, $2::smallint, $3::bool)
-  on conflict (name) do nothing returning id`),
-		logs:        newLogStatements(schema, fill),
-		createTable: fill(`create table {s}.entries_{n} (like {s}.entries_0 including all)`),
-		attach:      fill(`alter table {s}.entries attach partition {s}.entries_{n} for values in ({n})`),
+		category:       fill(`select id, layout from {s}.categories where name = $1::text`),
+		categories:     fill(`select name, layout, not demand_snapshots from {s}.categories order by name`),
+		insertCategory: fill(insertCategory),
+		logs:           newLogStatements(schema, fill),
+		createTable:    fill(`create table {s}.entries_{n} (like {s}.entries_0 including all)`),
+		attach:         fill(`alter table {s}.entries attach partition {s}.entries_{n} for values in ({n})`),
 		// Sets what is set already: the point is that sessions are told.
 		refreshPartitions: fill(`alter table {s}.entries alter column category set statistics -1`),
 		dropTable:         fill(`drop table {s}.entries_{n}`),

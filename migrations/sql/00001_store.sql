@@ -24,7 +24,8 @@ CREATE SEQUENCE ${WATTLE_SCHEMA:-wattle}.position
 -- read as a table so that its name needs no quoting inside a string.
 SELECT nextval(tableoid::regclass) FROM ${WATTLE_SCHEMA:-wattle}.position;
 
--- Categories are numbered from 1 and a number is never used again.
+-- Categories: numbers are positive and not used again. Whoever inserts a category draws its number at random, so that
+-- a server that has lost one (failover, restore) does not give its number to another; the identity is for hands.
 CREATE TABLE ${WATTLE_SCHEMA:-wattle}.categories (
   id               int         GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   name             text        COLLATE "C" NOT NULL UNIQUE,
