@@ -21,7 +21,7 @@ type stream struct {
 }
 
 func (s *stream) read(ctx context.Context, from Checkpoint) (look, error) {
-	p, after, err := s.page(ctx, from.Seqno)
+	p, after, err := s.page(ctx, from)
 	if err != nil {
 		return look{}, err
 	}
@@ -39,9 +39,14 @@ func (s *stream) read(ctx context.Context, from Checkpoint) (look, error) {
 	return look{entries: only(p.Entries, s.types), next: next, end: p.End}, nil
 }
 
-// page reads behind a seqno, or behind what was trimmed if that is accepted.
-func (s *stream) page(ctx context.Context, after eventstore.Seqno) (eventstore.Page, eventstore.Seqno, error) {
-	for {
+// page reads behind a checkpoint, or behind what was trimmed if that is accepted.
+func (s *stream) page(ctx context.Context, from Checkpoint) (eventstore.Page, eventstore.Seqno, error) {
+	if from.Seqno > 0 && !from.Mark.ID.IsZero() {
+		if p, ok, err := s.behindMark(ctx, from); ok || err != nil {
+			return p, from.Seqno, err
+		}
+	}
+	for after := from.Seqno; ; {
 		p, err := s.store.ReadFrom(ctx, s.stream, after, s.limit)
 		e, ok := errors.AsType[*eventstore.Error](err)
 		if !ok || e.Kind != eventstore.ErrTrimmed || !s.acceptTrimmed || e.First <= after+1 {
@@ -49,6 +54,32 @@ func (s *stream) page(ctx context.Context, after eventstore.Seqno) (eventstore.P
 		}
 		after = e.First - 1
 	}
+}
+
+// behindMark reads the marked entry again together with those behind it: a failover
+// between two looks can go unseen, and what stands behind a mark that is not there is
+// of another history. ok is false if the marked entry is trimmed or fills a page.
+func (s *stream) behindMark(ctx context.Context, from Checkpoint) (p eventstore.Page, ok bool, err error) {
+	p, err = s.store.ReadFrom(ctx, s.stream, from.Seqno-1, min(s.limit+1, eventstore.MaxPageEntries))
+	if errors.Is(err, eventstore.ErrTrimmed) {
+		return p, false, nil
+	}
+	if err != nil {
+		return p, false, err
+	}
+	if marked := (eventstore.Mark{Seqno: from.Seqno, ID: from.Mark.ID}); len(p.Entries) == 0 || p.Entries[0].Mark() != marked {
+		return p, false, s.diverged(marked, p)
+	}
+	p.Entries = p.Entries[1:]
+	return p, len(p.Entries) > 0 || p.End, nil
+}
+
+func (s *stream) diverged(marked eventstore.Mark, p eventstore.Page) error {
+	found := "no entry there"
+	if len(p.Entries) > 0 {
+		found = "entry " + p.Entries[0].Mark().String()
+	}
+	return diverged("", s.stream, "entry "+marked.String(), found)
 }
 
 func (s *stream) resume(ctx context.Context, at Checkpoint) error {
@@ -75,11 +106,7 @@ func (s *stream) resume(ctx context.Context, at Checkpoint) error {
 		return err
 	}
 	if len(p.Entries) == 0 || p.Entries[0].Mark() != marked {
-		found := "no entry there"
-		if len(p.Entries) > 0 {
-			found = "entry " + p.Entries[0].Mark().String()
-		}
-		return diverged("", s.stream, "entry "+marked.String(), found)
+		return s.diverged(marked, p)
 	}
 	return nil
 }
