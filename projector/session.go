@@ -34,7 +34,9 @@ func (s *session) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if s.owned && kept.Holder != s.holder {
+	// A lower epoch is nobody's who came after: the claim was lost with the server that
+	// it was kept on, or the answer is an old one. It is made again.
+	if s.owned && kept.Holder != s.holder && kept.Epoch >= s.kept.Epoch {
 		s.lost = true
 		return FencedError(s.p.key, s.kept, kept)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
 )
@@ -87,18 +88,41 @@ func (l *Log) number(ctx context.Context, q querier, op string, name eventstore.
 	if known, ok := l.categories.get(name); ok {
 		return known, nil
 	}
-	var c category
-	var layout int16
-	err := q.QueryRow(ctx, l.sql.category, string(name)).Scan(&c.id, &layout)
-	if errors.Is(err, pgx.ErrNoRows) {
+	if q == querier(l.pool) { // hold on to the connection: it may turn out unfit
+		conn, err := l.pool.Acquire(ctx)
+		if err != nil {
+			return category{}, l.translate(op, s, err, connecting)
+		}
+		defer conn.Release()
+		q = conn
+	}
+	c, standby, err := l.lookUp(ctx, q, name)
+	switch {
+	case err != nil:
+		return c, l.translate(op, s, err, reading)
+	case c.id == 0 && standby: // it may lag, or have been the primary once
+		if conn, ok := q.(*pgxpool.Conn); ok {
+			conn.Conn().Close(ctx)
+		}
+		return c, &eventstore.Error{Kind: eventstore.ErrReadOnly, Op: op, Stream: s, Category: name, Wanted: "category " + string(name),
+			Found: "a server in recovery that does not know it", Hint: "connect to the primary"}
+	case c.id == 0:
 		return c, noSuchCategory(op, name, s)
 	}
-	if err != nil {
-		return c, l.translate(op, s, err, reading)
-	}
-	c.dedicated = eventstore.Layout(layout) == eventstore.Dedicated
 	l.categories.put(name, c)
 	return c, nil
+}
+
+// lookUp asks the server for a category, zero if there is none, and whether it is a
+// standby.
+func (l *Log) lookUp(ctx context.Context, q querier, name eventstore.Category) (c category, standby bool, err error) {
+	var id *int32
+	var layout *int16
+	err = q.QueryRow(ctx, l.sql.category, string(name)).Scan(&id, &layout, &standby)
+	if err == nil && id != nil {
+		c = category{id: *id, dedicated: eventstore.Layout(*layout) == eventstore.Dedicated}
+	}
+	return c, standby, err
 }
 
 func noSuchCategory(op string, name eventstore.Category, s eventstore.Stream) error {

@@ -5,11 +5,13 @@ package pglog
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
 )
@@ -78,25 +80,36 @@ func (l *Log) readFeed(ctx context.Context, after eventstore.Position, f eventst
 	b.Queue(l.sql.horizonHeld)
 	// One entry more than wanted tells whether something stands behind the page.
 	b.Queue(l.sql.feedOf(ids), int64(after), limit+1, append([]string{}, f.Types...), slots, ids)
-	res := l.pool.SendBatch(ctx, b)
-	defer res.Close()
-	h, err := scanHorizon(res)
+	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return p, err
+	}
+	p, h, err := l.readBatch(ctx, conn, b, after, f, len(ids), limit)
+	if errors.Is(err, eventstore.ErrReadOnly) {
+		conn.Conn().Close(ctx) // behind a failover the pool's others may lead to the new primary
+	}
+	conn.Release() // before the watchdog asks for one
+	if err == nil {
+		l.watch.look(ctx, l, h.held)
+	}
+	return p, err
+}
+
+// readBatch sends the three statements and reads their answers.
+func (l *Log) readBatch(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch, after eventstore.Position, f eventstore.Filter, categories, limit int) (p eventstore.FeedPage, h horizon, err error) {
+	res := conn.SendBatch(ctx, b)
+	defer res.Close()
+	if h, err = scanHorizon(res); err != nil {
+		return p, h, err
 	}
 	rows, err := res.Query()
 	if err != nil {
-		return p, err
+		return p, h, err
 	}
-	p, err = scanFeed(rows, after, f, len(ids), limit, h)
-	if err != nil {
-		return p, err
+	if p, err = scanFeed(rows, after, f, categories, limit, h); err != nil {
+		return p, h, err
 	}
-	if err := res.Close(); err != nil {
-		return p, err
-	}
-	l.watch.look(ctx, l, h.held)
-	return p, nil
+	return p, h, res.Close()
 }
 
 func scanHorizon(res pgx.BatchResults) (h horizon, err error) {
@@ -235,14 +248,19 @@ func (w *watchdog) look(ctx context.Context, l *Log, held *int64) {
 	if l.holderTTL < 0 || !w.stuck(held, l.holderTTL) {
 		return
 	}
-	pids, err := l.longHolders(ctx)
+	all, err := l.longHolders(ctx, *held)
 	if err != nil {
 		l.logger.WarnContext(ctx, "cannot see who holds the feed back", "error", err)
 		return
 	}
-	for pid, age := range pids {
-		_, err := l.pool.Exec(ctx, l.sql.endHolder, pid)
-		l.logger.WarnContext(ctx, "ended a session that held the feed back", "pid", pid, "age", age, "ttl", l.holderTTL, "error", err)
+	for _, h := range all {
+		if h.pid == nil {
+			l.logger.WarnContext(ctx, "a prepared transaction holds the feed back; nobody but its owner can commit it or roll it back",
+				"gid", *h.gid, "age", h.age)
+			continue
+		}
+		_, err := l.pool.Exec(ctx, l.sql.endHolder, *h.pid)
+		l.logger.WarnContext(ctx, "ended a session that held the feed back", "pid", *h.pid, "age", h.age, "ttl", l.holderTTL, "error", err)
 	}
 }
 
@@ -264,20 +282,22 @@ func (w *watchdog) stuck(held *int64, ttl time.Duration) bool {
 	return true
 }
 
-func (l *Log) longHolders(ctx context.Context) (map[int32]time.Duration, error) {
-	rows, err := l.pool.Query(ctx, l.sql.holders, l.holderTTL.Microseconds())
+// longHolder is a session or a prepared transaction.
+type longHolder struct {
+	pid *int32
+	gid *string
+	age time.Duration // on the server's clock
+}
+
+func (l *Log) longHolders(ctx context.Context, key int64) ([]longHolder, error) {
+	rows, err := l.pool.Query(ctx, l.sql.holders, l.holderTTL.Microseconds(), key)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	pids := map[int32]time.Duration{}
-	for rows.Next() {
-		var pid int32
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (h longHolder, err error) {
 		var age float64
-		if err := rows.Scan(&pid, &age); err != nil {
-			return nil, err
-		}
-		pids[pid] = time.Duration(age * float64(time.Second))
-	}
-	return pids, rows.Err()
+		err = r.Scan(&h.pid, &h.gid, &age)
+		h.age = time.Duration(age * float64(time.Second))
+		return h, err
+	})
 }

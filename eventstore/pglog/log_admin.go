@@ -117,10 +117,8 @@ func (l *Log) createLogs(ctx context.Context, op string, c category, streams []e
 
 // exist says if the category still is what it was when all its streams were there.
 func (l *Log) exist(ctx context.Context, c category, streams []eventstore.Stream) bool {
-	var id int32
-	var layout int16
-	err := l.pool.QueryRow(ctx, l.sql.category, string(streams[0].Category())).Scan(&id, &layout)
-	return err != nil && err != pgx.ErrNoRows || id == c.id
+	known, _, err := l.lookUp(ctx, l.pool, streams[0].Category())
+	return err != nil || known.id == c.id
 }
 
 // createTables makes both halves of logs, in one round trip.

@@ -99,14 +99,12 @@ func (l *Log) ordinalOf(ctx context.Context, q querier, op string, c category, s
 
 // noSuchStream is ErrNoSuchStream, unless it is the category that is gone.
 func (l *Log) noSuchStream(ctx context.Context, q querier, op string, c category, s eventstore.Stream) error {
-	var id int32
-	var layout int16
-	err := q.QueryRow(ctx, l.sql.category, string(s.Category())).Scan(&id, &layout)
+	known, _, err := l.lookUp(ctx, q, s.Category())
 	switch {
-	case err == pgx.ErrNoRows || err == nil && id != c.id:
-		return errStale
 	case err != nil:
 		return err
+	case known.id != c.id:
+		return errStale
 	}
 	return eventstore.NoSuchStreamError(op, s)
 }

@@ -25,6 +25,7 @@ type statements struct {
 	begin                                                                    string
 	reclaimable, reclaim, orphans, reclaimSnapshots                          string
 	logs                                                                     logStatements
+	ping                                                                     string
 }
 
 // appendTexts are the texts of an append to one stream, shared or dedicated, and to
@@ -244,11 +245,16 @@ order by x.position`
 const feedBranch = `(select e.*, s.key from {s}.{table} e join {s}.streams s on s.ordinal = e.stream
   where e.position > $1::bigint and e.seqno > s.trimmed order by e.position limit $2::int)`
 
-// $1 age in microseconds: sessions that have held the feed back for longer.
-const holders = `select l.pid, extract(epoch from clock_timestamp() - a.xact_start)::float8 from pg_locks l join pg_stat_activity a on a.pid = l.pid
+// $1 age in microseconds $2 lowest key held: those who have held the feed back for
+// longer. Whoever has the lowest key has held it for as long as the reader saw it
+// unmoved, whatever the server's clock says. A prepared transaction has no session.
+const holders = `select a.pid, x.gid, extract(epoch from clock_timestamp() - coalesce(a.xact_start, x.prepared))::float8
+from pg_locks l left join pg_stat_activity a on a.pid = l.pid
+left join pg_prepared_xacts x on l.pid is null and l.virtualtransaction = '-1/' || x.transaction
 where l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.granted and l.classid = {seq}::oid
   and l.database = (select oid from pg_database where datname = current_database())
-  and a.pid <> pg_backend_pid() and clock_timestamp() - a.xact_start > $1::bigint * interval '1 microsecond'`
+  and (a.pid is not null and a.pid <> pg_backend_pid() or x.gid is not null)
+  and (clock_timestamp() - coalesce(a.xact_start, x.prepared) > $1::bigint * interval '1 microsecond' or ((l.objid::bigint - $2::bigint) << 32) = 0)`
 
 // $1 category $2 key $3 fingerprint.
 const loadHead = `select ` + headColumns + `, sn.seqno, sn.id, sn.fingerprint, sn.content_type, sn.checksum, sn.data, sn.time, m.id, (select incarnation from {s}.store)
@@ -300,6 +306,12 @@ a as (update {s}.leases l set until = clock_timestamp() + $4::bigint * interval 
 select (select ok from g), true, a.holder, a.epoch, a.until, clock_timestamp() from a
 union all select (select ok from g), false, l.holder, l.epoch, l.until, clock_timestamp()
 from (select 1) one left join {s}.leases l on l.name = $1::text where not exists (select 1 from a)`
+
+// ping commits as an append does, with nothing to show for it: a message in the WAL that
+// nobody decodes. Is the isolation level right, is the session read-only, which store.
+const ping = `with ` + gate + `, r as materialized (select pg_is_in_recovery() or current_setting('transaction_read_only')::bool as only)
+select g.ok, r.only, s.incarnation from g, r, {s}.store s
+where case when r.only then true else pg_logical_emit_message(true, 'wattle', '') is not null end`
 
 // A category's number is drawn at random, not in turn: sessions remember numbers, and
 // behind a failover with loss, or a restore, the next in turn may be one that somebody
@@ -389,7 +401,7 @@ func newStatements(schema string, ttl time.Duration) statements {
 		feedAll: fill(feed, "{which}", "cardinality($5::int[]) = 0", "{from}", strings.ReplaceAll(feedBranch, "{table}", "entries")),
 		holders: fill(holders), endHolder: `select pg_terminate_backend($1::int)`,
 		loadHead: fill(loadHead), loadTail: fill(loadTail), saveSnapshot: fill(saveSnapshot),
-		category:       fill(`select id, layout from {s}.categories where name = $1::text`),
+		category:       fill(`select c.id, c.layout, pg_is_in_recovery() from (select 1) one left join {s}.categories c on c.name = $1::text`),
 		categories:     fill(`select name, layout, not demand_snapshots from {s}.categories order by name`),
 		insertCategory: fill(insertCategory),
 		logs:           newLogStatements(schema, fill),
@@ -423,6 +435,7 @@ func newStatements(schema string, ttl time.Duration) statements {
 		acquire: fill(acquire), renew: fill(renew),
 		begin:       "begin isolation level read committed; select " + bound,
 		reclaimable: fill(reclaimable), reclaim: fill(reclaim), orphans: fill(orphans), reclaimSnapshots: fill(reclaimSnapshots),
+		ping:    fill(ping),
 		release: fill(`update {s}.leases set holder = null, until = clock_timestamp() where name = $1::text and holder = $2::uuid and epoch = $3::bigint`),
 	}
 }

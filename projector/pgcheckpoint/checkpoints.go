@@ -63,8 +63,14 @@ func (c *Checkpoints) Load(ctx context.Context, key projector.Key) (projector.Ch
 	if c.mistake != nil {
 		return projector.Checkpoint{}, c.mistake
 	}
-	found, err := c.read(ctx, c.pool, key)
-	return found, translate("load checkpoint", err, reading)
+	conn, err := c.pool.Acquire(ctx)
+	if err != nil {
+		return projector.Checkpoint{}, translate("load checkpoint", err, connecting)
+	}
+	defer conn.Release()
+	found, err := c.read(ctx, conn, key)
+	err = translate("load checkpoint", err, reading)
+	return found, drop(ctx, conn.Conn(), err)
 }
 
 // Save replaces a checkpoint, or answers ErrFenced.
@@ -126,21 +132,25 @@ type querier interface {
 
 func (c *Checkpoints) read(ctx context.Context, q querier, key projector.Key) (projector.Checkpoint, error) {
 	var (
+		standby                                        bool
 		epoch, timeline, position, markPosition, seqno int64
 		holder, incarnation, markID                    pgtype.UUID
 		recent                                         []byte
 	)
 	err := q.QueryRow(ctx, c.sql.load, key.Projector, int64(key.Version), int64(key.Lane)).
-		Scan(&epoch, &holder, &incarnation, &timeline, &position, &markPosition, &markID, &seqno, &recent)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return projector.Checkpoint{}, nil
+		Scan(&standby, &epoch, &holder, &incarnation, &timeline, &position, &markPosition, &markID, &seqno, &recent)
+	if err == nil && standby { // it may lag, or have been the primary once
+		err = &eventstore.Error{Kind: eventstore.ErrReadOnly, Op: "load checkpoint", Wanted: "the primary", Found: "a server in recovery", Hint: "connect to the primary"}
+	}
+	if err != nil || epoch == 0 {
+		return projector.Checkpoint{}, err
 	}
 	return projector.Checkpoint{
 		Epoch: eventstore.Epoch(epoch), Holder: holder.Bytes, Incarnation: incarnation.Bytes, Timeline: uint64(timeline),
 		Position: eventstore.Position(position),
 		Mark:     eventstore.PositionMark{Position: eventstore.Position(markPosition), ID: markID.Bytes},
 		Seqno:    eventstore.Seqno(seqno), Recent: recent,
-	}, err
+	}, nil
 }
 
 // setTimeout bounds how long the transaction may idle, for this transaction only.
@@ -155,8 +165,9 @@ func newStatements(schema string) statements {
 	}
 	table := pgx.Identifier{schema, "checkpoints"}.Sanitize()
 	return statements{
-		load: "SELECT epoch, holder, incarnation, timeline, position, mark_position, mark_id, seqno, recent FROM " + table +
-			" WHERE projector = $1 AND version = $2 AND lane = $3",
+		load: "SELECT pg_is_in_recovery(), coalesce(epoch, 0), holder, incarnation, coalesce(timeline, 0), coalesce(position, 0)," +
+			" coalesce(mark_position, 0), mark_id, coalesce(seqno, 0), recent FROM (SELECT 1) AS one LEFT JOIN " + table +
+			" ON projector = $1 AND version = $2 AND lane = $3",
 		insert: "INSERT INTO " + table +
 			" (projector, version, lane, epoch, holder, incarnation, timeline, position, mark_position, mark_id, seqno, recent)" +
 			" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING",

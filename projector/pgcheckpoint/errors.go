@@ -35,8 +35,8 @@ func (e *lostError) Unwrap() error { return e.err }
 
 // translate makes an *eventstore.Error of an error of a statement of ours.
 func translate(op string, err error, ph phase) error {
-	if err == nil {
-		return nil
+	if _, ours := errors.AsType[*eventstore.Error](err); err == nil || ours {
+		return err
 	}
 	e := &eventstore.Error{Op: op, Err: err}
 	pg, answered := errors.AsType[*pgconn.PgError](err)
