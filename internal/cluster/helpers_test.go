@@ -46,10 +46,15 @@ func newPool(t testing.TB, dsn string, bend ...func(c *pgxpool.Config)) *pgxpool
 func migrated(t testing.TB, s *pgtest.Server) {
 	t.Helper()
 	p := newPool(t, s.DSN())
+	up(t, p)
+	p.Close()
+}
+
+func up(t testing.TB, p *pgxpool.Pool) {
+	t.Helper()
 	if err := migrations.Up(t.Context(), p, ""); err != nil {
 		t.Fatal(err)
 	}
-	p.Close()
 }
 
 func open(t testing.TB, p *pgxpool.Pool) (*pglog.Log, *eventstore.Store) {
