@@ -103,8 +103,11 @@ type FeedPage struct {
 	// Drawn is the highest position given out so far, committed or not: a place
 	// above it is of another history.
 	Drawn       Position
-	Incarnation UUID   // of the store
-	Timeline    uint64 // of the PostgreSQL server; 0 elsewhere. When it changed, a window below the checkpoint is compared
+	Incarnation UUID // of the store
+	// Timeline names the history of the PostgreSQL server: it changes with a failover,
+	// and with a dump that was restored. Then a window below the checkpoint is
+	// compared. 0 elsewhere.
+	Timeline uint64
 }
 
 // TrimResult is the answer to Trim.

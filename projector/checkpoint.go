@@ -26,7 +26,7 @@ type Checkpoint struct {
 	Epoch       eventstore.Epoch // rises with every claim; 0: nobody has claimed it
 	Holder      eventstore.UUID  // the instance that was granted Epoch
 	Incarnation eventstore.UUID  // of the store; zero when a stream is followed
-	Timeline    uint64           // of the store's PostgreSQL server; 0 elsewhere
+	Timeline    uint64           // of the store's PostgreSQL server, see FeedPage; 0 elsewhere
 	// Position of the last entry that was passed, handled or not.
 	Position eventstore.Position
 	// Mark of the last entry that was passed: the same position, with the ID that

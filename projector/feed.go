@@ -159,7 +159,7 @@ func (f *feed) trimmedMark(ctx context.Context, at Checkpoint, p eventstore.Feed
 	return f.diverged("entry "+at.Mark.String(), found)
 }
 
-// resumeWindow compares the window below the mark if the timeline has changed.
+// resumeWindow compares the window below the mark if the server's history has changed.
 func (f *feed) resumeWindow(ctx context.Context, at Checkpoint, timeline uint64) error {
 	w, ok := decodeWindow(at.Recent)
 	switch {
@@ -169,14 +169,14 @@ func (f *feed) resumeWindow(ctx context.Context, at Checkpoint, timeline uint64)
 	case timeline == at.Timeline || len(w.spans) == 0:
 		return nil
 	case w.filter != f.fingerprint:
-		return f.diverged(fmt.Sprintf("proof that the failover to timeline %d lost nothing", timeline),
+		return f.diverged("proof that a failover or restore lost nothing",
 			"a checkpoint made with other categories or types")
 	}
-	return f.compare(ctx, w, at, timeline)
+	return f.compare(ctx, w, at)
 }
 
 // compare reads the window again and counts it into the same spans.
-func (f *feed) compare(ctx context.Context, w window, at Checkpoint, timeline uint64) error {
+func (f *feed) compare(ctx context.Context, w window, at Checkpoint) error {
 	filter := f.filter
 	filter.AcceptTrimmed = false
 	got, after, trimmed := w.empty(), w.start, eventstore.Position(0)
@@ -200,7 +200,7 @@ func (f *feed) compare(ctx context.Context, w window, at Checkpoint, timeline ui
 		after = p.Through.Position
 	}
 	if from, want, have, differs := w.differs(got, trimmed); differs {
-		return f.diverged(fmt.Sprintf("on timeline %d the %d entries that were handled after position %d through %d", timeline, want.count, from, want.end),
+		return f.diverged(fmt.Sprintf("behind a failover or restore the %d entries that were handled after position %d through %d", want.count, from, want.end),
 			fmt.Sprintf("%d entries, not the same", have.count))
 	}
 	return nil

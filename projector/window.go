@@ -1,4 +1,4 @@
-// The digest of the entries before a checkpoint, compared after a failover.
+// The digest of the entries before a checkpoint, compared after a failover or restore.
 
 package projector
 
@@ -12,8 +12,9 @@ import (
 
 // After a failover to a PostgreSQL standby that lagged, entries may be missing
 // below the checkpoint although the marked entry is there: commits need not come
-// in the order of positions. What can be missing are entries whose append was
-// under way when the marked one was written, so a window of the entries before
+// in the order of positions. The same goes for a dump that was made meanwhile and
+// restored. What can be missing are entries whose append was under way when the
+// marked one was written, so a window of the entries before
 // the mark is compared. It reaches back some 60,000 entries: more than any
 // plausible number of entries written while one append was committing.
 //

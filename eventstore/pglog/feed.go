@@ -5,7 +5,9 @@ package pglog
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -66,7 +68,7 @@ type horizon struct {
 	at          int64 // positions up to it are complete
 	drawn       int64 // the sequence's value
 	held        *int64
-	timeline    *int64
+	history     uint64 // see historyOf
 	incarnation eventstore.UUID
 }
 
@@ -117,7 +119,9 @@ func scanHorizon(res pgx.BatchResults) (h horizon, err error) {
 	var isolation string
 	var standby bool
 	var incarnation uuid
-	if err := res.QueryRow().Scan(&low, &isolation, &standby, &h.timeline, &incarnation); err != nil {
+	var timeline *int64
+	var system, sequence int64
+	if err := res.QueryRow().Scan(&low, &isolation, &standby, &timeline, &system, &sequence, &incarnation); err != nil {
 		return h, err
 	}
 	if err := res.QueryRow().Scan(&h.held); err != nil {
@@ -134,19 +138,31 @@ func scanHorizon(res pgx.BatchResults) (h horizon, err error) {
 			Found: "none", Hint: "the sequence was reset, or USAGE on it is missing"}
 	}
 	h.at, h.drawn, h.incarnation = *low, *low, fromUUID(incarnation)
+	h.history = historyOf(system, sequence, *timeline)
 	if h.held != nil {
 		h.at = min(h.at, *h.held)
 	}
 	return h, nil
 }
 
+// historyOf is what changes when entries may be missing below one that is there: the
+// server's timeline, by a failover, in the lower half; in the upper one, by a dump that
+// was restored, the cluster or, in the same cluster, the position sequence's OID. An
+// append that was in flight is not in a dump, one that came behind it may be.
+func historyOf(system, sequence, timeline int64) uint64 {
+	h := fnv.New32a()
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:], uint64(system))
+	binary.BigEndian.PutUint64(b[8:], uint64(sequence))
+	h.Write(b[:])
+	return uint64(h.Sum32()>>1)<<32 | uint64(timeline) // at most 63 bits: it is kept as a bigint
+}
+
 // scanFeed takes the rows up to the horizon.
 func scanFeed(rows pgx.Rows, after eventstore.Position, f eventstore.Filter, categories, limit int, h horizon) (p eventstore.FeedPage, err error) {
 	defer rows.Close()
 	p = eventstore.FeedPage{Horizon: eventstore.Position(h.at), Drawn: eventstore.Position(h.drawn), Incarnation: h.incarnation}
-	if h.timeline != nil {
-		p.Timeline = uint64(*h.timeline)
-	}
+	p.Timeline = h.history
 	looked, bytes, found, more := 0, 0, 0, false
 	for rows.Next() {
 		var r entryRow

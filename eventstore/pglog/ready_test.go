@@ -44,6 +44,9 @@ func TestPing(t *testing.T) {
 		if (x.want == nil) != (err == nil) {
 			t.Errorf("%s: append answers %v, so the ping should have told", x.name, err)
 		}
+		if _, err := bs.ReadFeed(t.Context(), 0, eventstore.Filter{}, 0); x.want == nil && err != nil {
+			t.Errorf("%s: feed: %v", x.name, err)
+		}
 	}
 	exec1(t, p, "drop schema "+schema+" cascade")
 	if err := l.Ping(t.Context()); !errors.Is(err, eventstore.ErrNotMigrated) {

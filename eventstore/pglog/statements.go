@@ -217,7 +217,8 @@ select (select ok from g), w.* from (select 1) one left join (select * from u un
 // The reader's three statements. They must stay three, pipelined, in READ
 // COMMITTED: as one they would share a snapshot older than the horizon and skip.
 const horizonLow = `select pg_sequence_last_value({seq}), current_setting('transaction_isolation'), r,
-  case when not r then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint end, (select incarnation from {s}.store)
+  case when not r then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint end,
+  (select system_identifier from pg_control_system()), {seq}::oid::bigint, (select incarnation from {s}.store)
 from (select pg_is_in_recovery() as r) x`
 
 const horizonHeld = `with m as materialized (select pg_sequence_last_value({seq}) as v)
