@@ -150,7 +150,7 @@ func olderThanCheckpoints(t *testing.T, a *pgtest.Server, s *eventstore.Store, p
 	_, copied = open(t, cp)
 	at.diverged(t, "and was given an incarnation of its own", copied)
 	_, err := copied.Append(t.Context(), one(next(b, 1)))
-	wantKind(t, "a warm writer behind what was lost", err, eventstore.ErrDiverged)
+	wantKind(t, "a warm writer of a stream that was lost", err, eventstore.ErrFenced)
 }
 
 // inFlight: an append is in flight when the dump is made, one behind it is not. In the
