@@ -56,22 +56,22 @@ func (l *locker) Lock(ctx context.Context, db *sql.DB) error {
 	if err := bootstrap(ctx, db, l.schema); err != nil {
 		return err
 	}
-	for {
+	for waited := false; ; waited = true {
 		held, err := l.acquire(ctx, db)
-		if err != nil {
+		switch {
+		case held:
+			l.renew(ctx, db)
+			return nil
+		case waited && ctx.Err() != nil: // it may have ended within a probe
+			return fmt.Errorf("another migrator is at work (see %s): %w", l.schema.table(LockTable), context.Cause(ctx))
+		case err != nil:
 			return fmt.Errorf("take the migration lock: %w", err)
-		}
-		if held {
-			break
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("another migrator is at work (see %s): %w", l.schema.table(LockTable), context.Cause(ctx))
 		case <-time.After(lockProbe):
 		}
 	}
-	l.renew(ctx, db)
-	return nil
 }
 
 // acquire takes the row if it is free or its lease has run out on the database's clock.

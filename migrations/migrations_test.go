@@ -157,13 +157,26 @@ const (
 	childDSN  = "MIGRATIONS_DSN"
 )
 
-// A migrator killed half way: its transaction is rolled back, its lease runs out, the next one does the whole.
-func TestKilledHalfWay(t *testing.T) {
+// TestCaseC4KilledAmongThree: three migrators at once, direct and through a pooler; the
+// one at work is killed half way, and its session lives on in the server. The others wait
+// no longer than they are told to and say for what; run again, one does the whole.
+func TestCaseC4KilledAmongThree(t *testing.T) {
 	if os.Getenv(childTask) == "up" {
 		childUp(t)
 		return
 	}
-	t.Parallel()
+	for name, connect := range map[string]func(t *testing.T) string{
+		"direct":    func(t *testing.T) string { return pgtest.DSN(t) },
+		"PgBouncer": func(t *testing.T) string { return pgtest.Bouncer(t, pgtest.DSN(t), 3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			killedAmongThree(t, connect(t))
+		})
+	}
+}
+
+func killedAmongThree(t *testing.T, dsn string) {
 	pool, schema := freshSchema(t, "")
 	// Something in the way of a late statement keeps the child inside its transaction.
 	q := pgx.Identifier{schema}.Sanitize()
@@ -176,29 +189,70 @@ func TestKilledHalfWay(t *testing.T) {
 	if _, err := block.Exec(t.Context(), `CREATE TABLE `+q+`.leases ()`); err != nil {
 		t.Fatal(err)
 	}
-	child := exec.Command(os.Args[0], "-test.run=^TestKilledHalfWay$")
-	child.Env = append(os.Environ(), childTask+"=up", childDSN+"="+pgtest.DSN(t), "WATTLE_SCHEMA="+schema)
+	child := exec.Command(os.Args[0], "-test.run=^TestCaseC4KilledAmongThree$")
+	child.Env = append(os.Environ(), childTask+"=up", childDSN+"="+dsn, "WATTLE_SCHEMA="+schema)
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, pool, `SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%'||$1||'%'`, schema)
+	const inside = `SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'CREATE TABLE%'||$1||'%'`
+	waitFor(t, pool, inside, schema)
+	both(t, dsn, schema, time.Second, func(err error) {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "another migrator is at work") {
+			t.Errorf("while one is at work: %v", err)
+		}
+	})
 	_ = child.Process.Kill()
 	_ = child.Wait()
-	if err := block.Rollback(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	waitFor(t, pool, inside, schema) // its session does not know yet
 	expectPending(t, pool, schema, true)
-	up(t, pool, schema)
+	release := time.AfterFunc(12*time.Second, func() { _ = block.Rollback(context.Background()) }) // the lease has run out by then
+	defer release.Stop()
+	both(t, dsn, schema, time.Minute, func(err error) {
+		if err != nil {
+			t.Errorf("after its death: %v", err)
+		}
+	})
 	expectPending(t, pool, schema, false)
 	expectStore(t, pool, schema)
+	var times int
+	if err := pool.QueryRow(t.Context(), `SELECT count(*) FROM `+q+`.wattle_version WHERE version_id = 1`).Scan(&times); err != nil || times != 1 {
+		t.Errorf("applied %d times, %v", times, err)
+	}
 }
 
-func childUp(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), os.Getenv(childDSN))
+// both runs two migrators at once, each with a bounded time, and has their outcomes judged.
+func both(t *testing.T, dsn, schema string, limit time.Duration, judge func(error)) {
+	t.Helper()
+	outcomes := make(chan error, 2)
+	for range cap(outcomes) {
+		pool := execPool(t, dsn)
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		go func() { outcomes <- migrations.Up(ctx, pool, schema) }()
+	}
+	for range cap(outcomes) {
+		judge(<-outcomes)
+	}
+}
+
+// execPool is a pool without prepared statements, as a pooler in transaction mode needs it.
+func execPool(t *testing.T, dsn string) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	up(t, pool, os.Getenv("WATTLE_SCHEMA"))
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func childUp(t *testing.T) {
+	up(t, execPool(t, os.Getenv(childDSN)), os.Getenv("WATTLE_SCHEMA"))
 }
 
 // The goose CLI on the same directory: its code, its environment substitution, its table; then we take over from it.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -512,12 +511,12 @@ func checkStreams(t *testing.T, s *eventstore.Store, names int) {
 // poolers allow.
 func TestPgBouncer(t *testing.T) {
 	pool0, schema := pgtest.Schema(t)
-	port := bouncer(t, pool0.Config().ConnConfig, 3)
+	pooled := pgtest.Bouncer(t, pgtest.DSN(t), 3)
 	for mode, m := range map[string]pgx.QueryExecMode{"exec": pgx.QueryExecModeExec, "simple": pgx.QueryExecModeSimpleProtocol, "cache describe": pgx.QueryExecModeCacheDescribe} {
 		t.Run(mode, func(t *testing.T) {
 			h := harness
 			h.Open = func(t testing.TB) eventstore.Log {
-				pl := pool(t, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", port, pool0.Config().ConnConfig.Database), func(c *pgxpool.Config) {
+				pl := pool(t, pooled, func(c *pgxpool.Config) {
 					c.MaxConns = 12
 					c.ConnConfig.DefaultQueryExecMode = m
 				})
@@ -527,7 +526,7 @@ func TestPgBouncer(t *testing.T) {
 			}
 			logtest.Probe(t, h, logtest.ProbeOptions{})
 
-			mine := pool(t, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", port, pool0.Config().ConnConfig.Database), func(c *pgxpool.Config) {
+			mine := pool(t, pooled, func(c *pgxpool.Config) {
 				c.ConnConfig.DefaultQueryExecMode = m
 			})
 			name := pgtest.SchemaName(t)
@@ -543,20 +542,6 @@ func TestPgBouncer(t *testing.T) {
 		})
 	}
 }
-
-// bouncer starts PgBouncer, with so many connections to a server, and returns its port.
-func bouncer(t *testing.T, c *pgx.ConnConfig, conns int) int {
-	t.Helper()
-	bin, err := exec.LookPath("pgbouncer")
-	if err != nil {
-		if bin = "/usr/sbin/pgbouncer"; !exists(bin) {
-			t.Fatal("pgbouncer is not installed: install the package pgbouncer (apt-get install pgbouncer, brew install pgbouncer)")
-		}
-	}
-	return startBouncer(t, bin, c, conns)
-}
-
-func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
 // TestHorizonFalls: an append that read the sequence's value before others drew,
 // and took its lock after they had committed, makes the horizon fall below what a

@@ -27,9 +27,9 @@ import (
 // mode that is advised; in a soak also in the others that such poolers allow, and on
 // pools of one, where nothing may take a second connection while it holds one.
 func TestSuiteOnFewConnections(t *testing.T) {
-	port := bouncer(t, pgtest.Pool(t).Config().ConnConfig, 2)
+	pooler := pgtest.Bouncer(t, pgtest.DSN(t), 2)
 	behind := func(mode pgx.QueryExecMode) func(t testing.TB, server *pgx.ConnConfig) *pgxpool.Pool {
-		return func(t testing.TB, server *pgx.ConnConfig) *pgxpool.Pool { return pooled(t, server, port, mode, 8) }
+		return func(t testing.TB, _ *pgx.ConnConfig) *pgxpool.Pool { return pooled(t, pooler, mode, 8) }
 	}
 	suites := map[string]func(t testing.TB, server *pgx.ConnConfig) *pgxpool.Pool{"C1 exec": behind(pgx.QueryExecModeExec)}
 	if soak() {
@@ -85,9 +85,9 @@ func fewConnections(connect func(t testing.TB, server *pgx.ConnConfig) *pgxpool.
 }
 
 // pooled returns a pool of n connections to a pooler.
-func pooled(t testing.TB, server *pgx.ConnConfig, port int, mode pgx.QueryExecMode, n int32) *pgxpool.Pool {
+func pooled(t testing.TB, pooler string, mode pgx.QueryExecMode, n int32) *pgxpool.Pool {
 	t.Helper()
-	return pool(t, fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", server.User, port, server.Database), func(c *pgxpool.Config) {
+	return pool(t, pooler, func(c *pgxpool.Config) {
 		c.MaxConns = n
 		c.ConnConfig.DefaultQueryExecMode = mode
 	})
@@ -177,7 +177,7 @@ func TestC1PreparedBehindPgBouncer(t *testing.T) {
 	direct, schema := pgtest.Schema(t)
 	_, straight := open(t, direct, schema)
 	create(t, straight, "account")
-	p := pooled(t, direct.Config().ConnConfig, bouncer(t, direct.Config().ConnConfig, 2), pgx.QueryExecModeCacheStatement, 8)
+	p := pooled(t, pgtest.Bouncer(t, pgtest.DSN(t), 2), pgx.QueryExecModeCacheStatement, 8)
 	var said lines
 	l, err := pglog.Open(t.Context(), p, &pglog.Options{Schema: schema, Logger: slog.New(slog.NewTextHandler(&said, nil))})
 	if err != nil {

@@ -443,10 +443,9 @@ func TestWithinDeferredConstraint(t *testing.T) {
 // TestWithinBehindPgBouncer: transaction mode, the query modes that poolers allow.
 func TestWithinBehindPgBouncer(t *testing.T) {
 	c := freshCounted(t)
-	config := c.pool.Config().ConnConfig
-	port := bouncer(t, config, 3)
+	pooled := pgtest.Bouncer(t, pgtest.DSN(t), 3)
 	for name, mode := range map[string]pgx.QueryExecMode{"exec": pgx.QueryExecModeExec, "simple": pgx.QueryExecModeSimpleProtocol, "cache describe": pgx.QueryExecModeCacheDescribe} {
-		p := pool(t, fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", port, config.Database), func(c *pgxpool.Config) {
+		p := pool(t, pooled, func(c *pgxpool.Config) {
 			c.MaxConns = 6
 			c.ConnConfig.DefaultQueryExecMode = mode
 		})
