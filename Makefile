@@ -88,6 +88,10 @@ soak-log: postgres ## the conformance suite with ten times the rounds, wide rand
 soak-cut: postgres ## the link cut at every byte of appends, reads and projections, in every way (30 minutes)
 	WATTLE_SOAK=1 $(GO) test -v -timeout 60m -count=1 -run 'Cut' ./eventstore/pglog ./projector/pgcheckpoint
 
+.PHONY: soak-cluster
+soak-cluster: postgres ## crashes of a whole server under load, ten rounds of each
+	WATTLE_SOAK=1 $(GO) test -timeout 30m -count=1 -v ./internal/cluster
+
 .PHONY: soak-fuzz
 soak-fuzz: ## every fuzz target for a minute
 	@set -o pipefail; for p in $$($(GO) list ./...); do \
@@ -102,7 +106,7 @@ bench-layout: postgres ## one entries table, partitions or tables per category: 
 bench-decay: postgres ## what a session with an old snapshot does to appends to a hot stream (4 minutes; DECAY='-held 20s')
 	$(GO) run ./internal/bench/decay $(DECAY)
 
-# The tests find the server's executables and PgBouncer themselves and fail without; this installs them first where it
+# The tests find the server's executables, PgBouncer and libfaketime themselves and fail without; this installs them first where it
 # may: as root, with apt-get. A server of one's own (WATTLE_TEST_DSN) does not replace them: some tests kill servers.
 .PHONY: postgres
 postgres:
@@ -110,15 +114,18 @@ postgres:
 	  compgen -G '/opt/homebrew/opt/postgresql@*/bin/postgres' || compgen -G '/usr/local/opt/postgresql@*/bin/postgres' || \
 	  { command -v postgres && command -v initdb; }; }; \
 	bouncer() { command -v pgbouncer || compgen -G '/usr/sbin/pgbouncer'; }; \
-	if server >/dev/null && bouncer >/dev/null; then exit 0; fi; \
+	faketime() { compgen -G '/usr/lib/*/faketime/libfaketimeMT*' || compgen -G '/usr/lib*/faketime/libfaketimeMT*' || \
+	  compgen -G '/usr/local/lib/faketime/libfaketimeMT*' || compgen -G '/opt/homebrew/lib/faketime/libfaketime*'; }; \
+	found() { server && bouncer && faketime; }; \
+	if found >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "no PostgreSQL server or no PgBouncer found: installing Debian's"; \
+	  echo "no PostgreSQL server, PgBouncer or libfaketime found: installing Debian's"; \
 	  export DEBIAN_FRONTEND=noninteractive; \
-	  apt-get -qq update && apt-get -qq install -y --no-install-recommends postgresql pgbouncer >/dev/null && \
-	  server >/dev/null && bouncer >/dev/null && exit 0; \
+	  apt-get -qq update && apt-get -qq install -y --no-install-recommends postgresql pgbouncer faketime >/dev/null && \
+	  found >/dev/null && exit 0; \
 	fi; \
-	echo "The tests need the PostgreSQL server, 14 or newer, and PgBouncer; they are not on PATH nor in the usual places. Install them:" >&2; \
-	echo "  Debian, Ubuntu:  apt-get install postgresql pgbouncer      (as root; make test then does it itself)" >&2; \
-	echo "  Fedora, RHEL:    dnf install postgresql-server pgbouncer" >&2; \
-	echo "  macOS:           brew install postgresql@18 pgbouncer" >&2; \
+	echo "The tests need the PostgreSQL server, 14 or newer, PgBouncer and libfaketime; they are not on PATH nor in the usual places. Install them:" >&2; \
+	echo "  Debian, Ubuntu:  apt-get install postgresql pgbouncer faketime      (as root; make test then does it itself)" >&2; \
+	echo "  Fedora, RHEL:    dnf install postgresql-server pgbouncer libfaketime" >&2; \
+	echo "  macOS:           brew install postgresql@18 pgbouncer libfaketime" >&2; \
 	exit 1

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/../.."
 
 all="14.23.0-beta.17 15.18.0-beta.17 16.14.0-beta.17 17.10.0-beta.17 18.4.0-beta.17"
 cache=${WATTLE_PG_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/wattle-postgres}
-packages="./eventstore/pglog ./migrations ./projector/pgcheckpoint ./examples/loan/bankpg"
+packages="./eventstore/pglog ./migrations ./projector/pgcheckpoint ./examples/loan/bankpg ./internal/cluster"
 
 # The server does not run as root and so must be able to reach its own files.
 [ "$(id -u)" != 0 ] || cache=${WATTLE_PG_CACHE:-/var/tmp/wattle-postgres}
