@@ -48,4 +48,7 @@ var pgcheckpointBugs = area{"pgcheckpoint", "projector/pgcheckpoint", []bug{
 	{"checkpoint in a round trip of its own", "projector/pgcheckpoint/pgcheckpoint.go",
 		"	b := &pgx.Batch{}\n	b.BeginTx",
 		"	conn.Exec(ctx, \"SELECT 1\")\n	b := &pgx.Batch{}\n	b.BeginTx", "TestRoundTrips"},
+	{"commit waited for without end", "projector/pgcheckpoint/pgcheckpoint.go",
+		"	ctx, cancel := context.WithTimeout(ctx, h.ttl)\n",
+		"	ctx, cancel := context.WithCancel(ctx)\n", "TestCommitThatIsNeverAnswered"},
 }}

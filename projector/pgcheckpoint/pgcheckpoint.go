@@ -59,7 +59,8 @@ type Options struct {
 	// TTL is how long the transaction may idle, between two statements of the
 	// handler, before the server ends it; 0 means eventstore.DefaultLeaseTTL. At
 	// least eventstore.MinLeaseTTL, at most MaxLeaseTTL. A handler that computes for
-	// longer does so in vain.
+	// longer does so in vain. COMMIT too is waited for that long: then its outcome is
+	// unknown, and the checkpoint tells.
 	TTL time.Duration
 }
 
@@ -154,8 +155,16 @@ func (h *handler) transact(ctx context.Context, s step, apply effects) error {
 	if err := committable(conn.Conn(), s.batch); err != nil {
 		return err
 	}
+	return drop(ctx, conn.Conn(), h.commit(ctx, tx, s.batch))
+}
+
+// commit waits for an answer no longer than the TTL: a primary that was cut off from its
+// synchronous standby never gives one, while another has taken its place.
+func (h *handler) commit(ctx context.Context, tx pgx.Tx, batch []eventstore.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, h.ttl)
+	defer cancel()
 	if err := tx.Commit(ctx); err != nil {
-		return drop(ctx, conn.Conn(), ofCommit(s.batch, err))
+		return ofCommit(batch, err)
 	}
 	return nil
 }

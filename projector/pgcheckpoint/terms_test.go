@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/migrations"
 	"github.com/wattle-es/wattle/migrations/pgtest"
 	"github.com/wattle-es/wattle/projector"
 	"github.com/wattle-es/wattle/projector/pgcheckpoint"
@@ -179,4 +180,33 @@ func (e *env) entry() eventstore.Entry {
 	e.ok(err)
 	ev.Version = 1
 	return eventstore.Entry{Event: ev, Stream: "account-a", Seqno: 1, Position: 1}
+}
+
+// A server that waits for a synchronous standby that is gone never answers COMMIT. The
+// projector gives it up, so that it can meet the new primary, and is exactly once when
+// that turns out to be the old one.
+func TestCommitThatIsNeverAnswered(t *testing.T) {
+	srv := pgtest.NewServer(t)
+	e := newEnv(t)
+	pool, err := pgxpool.New(t.Context(), srv.DSN())
+	e.ok(err)
+	t.Cleanup(pool.Close)
+	e.pool, e.schema, e.table = pool, "wattle", "wattle.model"
+	e.ok(migrations.Up(t.Context(), pool, ""))
+	_, err = pool.Exec(t.Context(), "CREATE TABLE wattle.model (n int GENERATED ALWAYS AS IDENTITY, position bigint)")
+	e.ok(err)
+	h := pgcheckpoint.Handler(pool, events, e.insert, &pgcheckpoint.Options{TTL: 300 * time.Millisecond})
+	p := projector.New(e.store, "p", "account", h)
+	run(t, p)
+	e.ok(p.Wait(within(t), e.deposit(2)))
+	srv.Set(t, "synchronous_standby_names", "nobody")
+	token := e.deposit(3)
+	for limit := time.Now().Add(20 * time.Second); !errors.Is(p.Status().LastError, eventstore.ErrUnknown); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("it waits on: %+v", p.Status())
+		}
+	}
+	srv.Set(t, "synchronous_standby_names", "")
+	e.ok(p.Wait(within(t), token))
+	e.check(5)
 }
