@@ -204,6 +204,7 @@ func (w *load) write(i int, streams []eventstore.Stream) {
 		if !w.settle(i, a) {
 			return
 		}
+		time.Sleep(2 * time.Millisecond) // the figures are not about speed
 		for n := range a.Batches {
 			a.Batches[n] = next(a.Batches[n], 1+(i+n)%3)
 		}

@@ -46,6 +46,7 @@ var areas = []area{
 	cliBugs, loadBugs, costBugs,
 	peersBugs,
 	pglogWireBugs,
+	clusterBugs,
 }
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }

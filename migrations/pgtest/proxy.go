@@ -15,7 +15,7 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	target int // 0: connections are closed at once
-	ended  bool
+	cuts   int // a connection that is being made must not outlive a Cut
 	pairs  map[*pair]bool
 	wg     sync.WaitGroup
 }
@@ -39,9 +39,6 @@ func NewProxy(t testing.TB, port int) *Proxy {
 	p.wg.Go(p.serve)
 	t.Cleanup(func() {
 		l.Close()
-		p.mu.Lock()
-		p.ended = true // a connection that is being made must not outlive Cut
-		p.mu.Unlock()
 		p.Cut()
 		p.Release()
 		p.wg.Wait()
@@ -68,6 +65,7 @@ func (p *Proxy) Point(port int) {
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.cuts++
 	for c := range p.pairs {
 		c.close()
 	}
@@ -116,7 +114,7 @@ func (p *Proxy) serve() {
 
 func (p *Proxy) pass(client net.Conn) {
 	p.mu.Lock()
-	target := p.target
+	target, cuts := p.target, p.cuts
 	p.mu.Unlock()
 	var server net.Conn
 	err := error(net.ErrClosed)
@@ -130,7 +128,7 @@ func (p *Proxy) pass(client net.Conn) {
 	c := &pair{client: client, server: server}
 	p.mu.Lock()
 	p.pairs[c] = true
-	if p.ended {
+	if p.cuts != cuts {
 		c.close()
 	}
 	p.mu.Unlock()
