@@ -74,3 +74,9 @@ func (l *Log) LogTables(ctx context.Context, s eventstore.Stream) (tables [2]str
 
 // Indexed waits until what runs beside appends to dedicated streams has ended.
 func (l *Log) Indexed() { l.indexer.running.Wait() }
+
+// What Examine makes of a clock and a version that no test can have.
+var (
+	ClockFinding   = clockFinding
+	VersionFinding = versionFinding
+)

@@ -132,13 +132,12 @@ const verifyLeases = `select name, epoch, holder, not isfinite(until) or until >
 from {s}.leases where name > $1::text order by name limit $2::int`
 
 func newVerifyStatements(schema string) verifyStatements {
-	named := func(table string) string { return "'" + strings.ReplaceAll(schema+"."+table, "'", "''") + "'" }
 	fill := func(sql string, more ...string) string {
-		more = append(more, "{s}", schema, "{entries}", named("entries"), "{categories}", named("categories"),
+		more = append(more, "{s}", schema, "{entries}", named(schema, "entries"), "{categories}", named(schema, "categories"),
 			"{lastTime}", micros("s.last_time"), "{time}", micros("x.time"))
 		return strings.NewReplacer(more...).Replace(sql)
 	}
-	seq := named("position")
+	seq := named(schema, "position")
 	marked := func(sql, at string) string {
 		return fill(strings.ReplaceAll(sql, "{marked}", markedEntry), "{seq}", seq+"::regclass", "{at}", at)
 	}
