@@ -80,7 +80,8 @@ A store is named by a URL, with --store or in the environment variable ` + store
 Passwords are best given in PGPASSWORD or a .pgpass file; they are never printed.
 
 Output is a table, or with -o json: for lists one JSON array, for read and tail one object a
-line. Progress goes to stderr: only to a terminal, but for that of bench. Errors are one line on stderr.`
+line, for verify, doctor and bench one object. Progress goes to stderr: only to a terminal, but
+for that of bench. Errors are one line on stderr.`
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -92,7 +93,9 @@ func (a *app) root() *cobra.Command {
   export WATTLE_STORE='postgres://app@localhost/bank?schema=wattle'
   wattle category list -o json
   wattle read application-173688
-  wattle tail application -f`,
+  wattle tail application -f
+  wattle verify
+  wattle doctor`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
@@ -113,7 +116,8 @@ func (a *app) root() *cobra.Command {
 	// Neither can fail: the flag is there.
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputTable, outputJSON}, cobra.ShellCompDirectiveNoFileComp))
 	_ = root.RegisterFlagCompletionFunc("store", cobra.FixedCompletions([]string{"mem:", "postgres://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp))
-	root.AddCommand(a.demoCommand(), a.migrateCommand(), a.categoryCommand(), a.streamCommand(), a.readCommand(), a.tailCommand(), a.benchCommand(), a.versionCommand(),
+	root.AddCommand(a.demoCommand(), a.migrateCommand(), a.categoryCommand(), a.streamCommand(), a.readCommand(), a.tailCommand(),
+		a.verifyCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(),
 		&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp})
 	return root
 }

@@ -41,6 +41,10 @@ func TestUsage(t *testing.T) {
 		"two schemas":          {[]string{"category", "list", "--store", "postgres://h/d?schema=a&schema=b"}, []string{"one schema"}},
 		"bad sslmode":          {[]string{"category", "list", "--store", "postgres://h/d?sslmode=nope"}, []string{"sslmode"}},
 		"migrating memory":     {[]string{"migrate", "up", "--store", "mem:"}, []string{"needs no migration"}},
+		"verifying memory":     {[]string{"verify", "--store", "mem:"}, []string{"outlives the process", "found mem:"}},
+		"examining memory":     {[]string{"doctor", "--store", "mem:"}, []string{"outlives the process", "found mem:"}},
+		"bad severity":         {[]string{"doctor", "--fail-on", "ok", "--store", "mem:"}, []string{"fault, warning or note", `"ok"`}},
+		"bad limit":            {[]string{"verify", "--limit", "0", "--store", "mem:"}, []string{"--limit of 1 to"}},
 		"long schema":          {[]string{"migrate", "status", "--store", "postgres://h/d?schema=" + strings.Repeat("x", 64)}, []string{"64 bytes, 63 are allowed"}},
 		"bad output":           {[]string{"version", "-o", "xml"}, []string{"-o table or -o json", `"xml"`}},
 		"bad stream":           {[]string{"read", "nodash", "--store", "mem:"}, []string{"category-key", "nodash"}},
@@ -91,7 +95,7 @@ func TestUnavailable(t *testing.T) {
 	store := "postgres://user@" + closed + "/db?sslmode=disable"
 	for _, args := range [][]string{
 		{"category", "list"}, {"read", "a-1"}, {"tail", "a"}, {"tail", "a", "-f"}, {"demo"}, {"bench", "append"},
-		{"migrate", "up"}, {"migrate", "status"}, {"migrate", "down", "--yes"},
+		{"migrate", "up"}, {"migrate", "status"}, {"migrate", "down", "--yes"}, {"verify"}, {"doctor"},
 	} {
 		wattle(t, append(args, "--store", store)...).wants(t, exitUnavailable, closed)
 	}
@@ -103,7 +107,7 @@ func TestMigrate(t *testing.T) {
 	t.Parallel()
 	store := storeURL(t)
 	wattle(t, "migrate", "status", "--store", store).wants(t, 0, "VERSION", "00001_store.sql", "pending")
-	for _, args := range [][]string{{"category", "list"}, {"category", "create", "a"}, {"read", "a-1"}, {"tail", "a"}, {"bench", "append"}} {
+	for _, args := range [][]string{{"category", "list"}, {"category", "create", "a"}, {"read", "a-1"}, {"tail", "a"}, {"bench", "append"}, {"verify"}} {
 		wattle(t, append(args, "--store", store)...).wants(t, exitNotMigrated, "wattle migrate up")
 	}
 	wattle(t, "migrate", "up", "--store", store).wants(t, 0, "00001_store.sql")
@@ -218,7 +222,7 @@ func TestHelp(t *testing.T) {
 	}
 	each(newApp(nil, nil, nil, noEnv).root())
 	wattle(t).wants(t, 0, "Usage:", "mem:")
-	wattle(t, "help", "exit-codes").wants(t, 0, "not migrated", "130")
+	wattle(t, "help", "exit-codes").wants(t, 0, "not migrated", "wattle verify", "130")
 	wattle(t, "completion", "bash").wants(t, 0, "wattle")
 	if r := wattle(t, "__complete", "version", "-o", ""); !strings.HasPrefix(r.out, "table\njson\n") {
 		t.Errorf("wanted table and json completed, found %q", r.out)
@@ -256,7 +260,7 @@ func TestPasswordIsNeverPrinted(t *testing.T) {
 	}
 	for _, store := range stores {
 		env := func(name string) string { return map[string]string{storeVariable: store}[name] }
-		for _, args := range [][]string{{"category", "list"}, {"migrate", "up"}, {"migrate", "down"}, {"demo"}, {"tail", "a", "-f"}, {"bench", "append"}, {"--help"}, {"demo", "--help"}} {
+		for _, args := range [][]string{{"category", "list"}, {"migrate", "up"}, {"migrate", "down"}, {"demo"}, {"tail", "a", "-f"}, {"bench", "append"}, {"verify"}, {"doctor"}, {"--help"}, {"demo", "--help"}} {
 			r := wattleIn(t, env, "", args...)
 			if strings.Contains(r.out+r.err, canary) {
 				t.Errorf("%q with %q printed it:\n%s%s", args, store, r.out, r.err)
@@ -321,6 +325,7 @@ func TestCodes(t *testing.T) {
 		exitRefused:     {&refusal{}, eventstore.ErrFenced, eventstore.ErrGuard, eventstore.ErrDiverged, bank.ErrDiffers, loan.ErrRefused},
 		exitUnavailable: {eventstore.ErrOverloaded, eventstore.ErrUnknown, context.DeadlineExceeded, &pgconn.PgError{Code: "57P01"}, &pgconn.PgError{Code: "53300"}},
 		exitNotMigrated: {eventstore.ErrNotMigrated},
+		exitFound:       {&foundError{}},
 		exitBadInput:    {&loan.XESError{Err: eventstore.ErrInvalid}, &coded{os.ErrNotExist, exitBadInput}},
 		130:             {interruption{os.Interrupt}},
 		143:             {fmt.Errorf("x: %w", interruption{syscall.SIGTERM})},

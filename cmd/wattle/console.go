@@ -49,6 +49,19 @@ func (c *console) show(line string) {
 	_, _ = io.WriteString(c.w, eraseLine+line) // progress that cannot be shown is none
 }
 
+// beside lets f write to another stream, which may be the same terminal, while the
+// progress is off the screen.
+func (c *console) beside(f func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.line == "" {
+		return f()
+	}
+	_, _ = io.WriteString(c.w, eraseLine)
+	defer func() { _, _ = io.WriteString(c.w, c.line) }()
+	return f()
+}
+
 // progress shows what line returns until stop is called. Where there is no
 // terminal it does nothing.
 func (c *console) progress(line func() string) (stop func()) {

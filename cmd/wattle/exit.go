@@ -22,6 +22,7 @@ const (
 	exitUnavailable = 5
 	exitNotMigrated = 6
 	exitBadInput    = 7
+	exitFound       = 8
 )
 
 const exitCodesHelp = `Exit codes of wattle:
@@ -36,6 +37,7 @@ const exitCodesHelp = `Exit codes of wattle:
        its answer was lost; try again
     6  not migrated: the schema is absent or of another version; run: wattle migrate up
     7  bad input: the file read with --xes is damaged or cannot be read
+    8  wattle verify or wattle doctor found a fault, or what --fail-on says
   130  interrupted (SIGINT); 143 by SIGTERM. wattle tail ends with 0 then`
 
 // usageError is a command line that cannot be understood.
@@ -92,6 +94,9 @@ func codeOf(err error) int {
 	}
 	if _, ok := errors.AsType[*refusal](err); ok {
 		return exitRefused
+	}
+	if _, ok := errors.AsType[*foundError](err); ok {
+		return exitFound
 	}
 	if c, ok := errors.AsType[*coded](err); ok {
 		return c.code

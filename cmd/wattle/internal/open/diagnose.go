@@ -1,0 +1,60 @@
+// Examining a store: its data, and what surrounds it. Neither opens it first: they are
+// for stores that cannot be opened, too.
+
+package open
+
+import (
+	"context"
+	"iter"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/pglog"
+)
+
+// Verify checks what the store of a target has stored; see eventstore.Verifier.
+func (t *Target) Verify(ctx context.Context, progress func(eventstore.Progress)) iter.Seq2[eventstore.Finding, error] {
+	return func(yield func(eventstore.Finding, error) bool) {
+		err := t.diagnose(ctx, "verify", func(pool *pgxpool.Pool) error {
+			for f, err := range pglog.Verify(ctx, pool, &pglog.Options{Schema: t.schema}, progress) {
+				if err != nil {
+					return err
+				}
+				if !yield(f, nil) {
+					return errEnough
+				}
+			}
+			return nil
+		})
+		if err != nil && err != errEnough {
+			yield(eventstore.Finding{}, err)
+		}
+	}
+}
+
+// errEnough says that whoever ranges wants no more.
+var errEnough = &eventstore.Error{Kind: eventstore.ErrClosed}
+
+// Examine looks at what surrounds the store of a target; see eventstore.Doctor.
+func (t *Target) Examine(ctx context.Context) (all []eventstore.Finding, err error) {
+	err = t.diagnose(ctx, "examine", func(pool *pgxpool.Pool) error {
+		all, err = pglog.Examine(ctx, pool, &pglog.Options{Schema: t.schema})
+		return err
+	})
+	return all, err
+}
+
+// diagnose calls f with a pool on the target's database.
+func (t *Target) diagnose(ctx context.Context, op string, f func(*pgxpool.Pool) error) error {
+	if t.config == nil {
+		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Wanted: "a store that outlives the process, as postgres://…", Found: t.name,
+			Hint: "a store in memory is empty when a command opens it"}
+	}
+	pool, err := t.pool(ctx, 0)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return f(pool)
+}
