@@ -107,6 +107,8 @@ func (l *Log) kindOf(code string) (hint string, kind error) {
 	switch code[:2] {
 	case "53": // insufficient resources: connections, memory, disk
 		return "the statement was rolled back; try again later", eventstore.ErrOverloaded
+	case "XX": // a block or an index that is corrupt, part of a payload that is missing
+		return "run: wattle verify", eventstore.ErrCorrupt
 	case "22", "54": // data exception, program limit
 		return "the statement was rolled back", eventstore.ErrInvalid
 	}

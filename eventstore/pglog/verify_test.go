@@ -533,6 +533,9 @@ func TestVerifyUnreadable(t *testing.T) {
 	// An empty block is one that a server takes for valid: the payload's parts are gone.
 	harm("(select reltoastrelid from pg_class where oid = 'wattle.entries_2'::regclass)", 0)
 	wants("unreadable click-x at 2", "gap order-o at 2")
+	if _, err := s.ReadFrom(t.Context(), "click-x", 0, 0); !errors.Is(err, eventstore.ErrCorrupt) {
+		t.Errorf("read: %v, want ErrCorrupt", err)
+	}
 	harm("'wattle.entries_1'::regclass", 0xff)
 	wants("unreadable click-x at 2", "unreadable account-a at 1", "unreadable account-a at 2", "gap order-o at 2")
 	harm("'wattle.streams'::regclass", 0xff)
