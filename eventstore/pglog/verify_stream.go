@@ -17,15 +17,15 @@ const maxLeadIn = 16
 
 // registryRow is what the registry says of a stream, and what hangs on it.
 type registryRow struct {
-	ordinal                          int64
-	key                              string
-	slot                             int16
-	epoch, last, trimmed             int64
-	lastTime                         *int64 // microseconds since 1970; nil: infinite
-	holder, lastID                   uuid
-	demand                           bool
-	snapshot                         *int64 // its seqno
-	snapshotID, snapshotMark, marked uuid
+	ordinal              int64
+	key                  string
+	slot                 int16
+	epoch, last, trimmed int64
+	lastTime             *int64 // microseconds since 1970; nil: infinite
+	holder, lastID       uuid
+	demand               bool
+	snapshot             *int64 // its seqno
+	snapshotID, marked   uuid
 }
 
 // storedEntry is an entry as it is stored, its payload only by size.
