@@ -47,6 +47,7 @@ var areas = []area{
 	peersBugs,
 	pglogWireBugs,
 	clusterBugs,
+	pglogVerifyBugs,
 }
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
