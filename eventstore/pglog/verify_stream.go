@@ -115,16 +115,15 @@ func (c *streamCheck) snapshot() {
 		return
 	}
 	at := &storedEntry{seqno: *r.snapshot}
-	const hint = "delete the snapshot if the stream's entries are all there: it is made anew; until then it is replayed around"
 	switch marked := fromUUID(r.marked); {
 	case *r.snapshot < 1 || *r.snapshot > r.last:
-		c.fault("snapshot-head", at, "a snapshot at or below the head "+itoa(r.last), itoa(*r.snapshot), hint)
+		c.fault("snapshot-head", at, "a snapshot at or below the head "+itoa(r.last), itoa(*r.snapshot), hintSnapshot)
 	case !marked.IsZero() && marked != fromUUID(r.snapshotID),
 		*r.snapshot == r.last && fromUUID(r.lastID) != fromUUID(r.snapshotID):
 		if marked.IsZero() {
 			marked = fromUUID(r.lastID)
 		}
-		c.fault("snapshot-mark", at, "a snapshot of entry "+marked.String(), "one of "+fromUUID(r.snapshotID).String(), hint)
+		c.fault("snapshot-mark", at, "a snapshot of entry "+marked.String(), "one of "+fromUUID(r.snapshotID).String(), hintSnapshot)
 	}
 	if r.demand && *r.snapshot < r.trimmed {
 		c.fault("trim-snapshot", at, "a snapshot at or above the watermark "+itoa(r.trimmed), itoa(*r.snapshot), hintRestore)
