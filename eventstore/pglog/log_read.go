@@ -183,7 +183,7 @@ func (l *Log) readLog(ctx context.Context, s eventstore.Stream, c category, afte
 			return p, nil
 		}
 	}
-	return eventstore.Page{}, missing("read", s, after, h)
+	return eventstore.Page{}, gapError("read", s, after, h)
 }
 
 // whole says if entries follow after without a gap, and are not none where some are.
@@ -196,7 +196,7 @@ func whole(entries []eventstore.Entry, after eventstore.Seqno, h eventstore.Head
 	return len(entries) > 0 || after >= h.Last.Seqno
 }
 
-func missing(op string, s eventstore.Stream, after eventstore.Seqno, h eventstore.Head) error {
+func gapError(op string, s eventstore.Stream, after eventstore.Seqno, h eventstore.Head) error {
 	return &eventstore.Error{Kind: eventstore.ErrCorrupt, Op: op, Stream: s, Wanted: "entries after " + after.String() + " without a gap",
 		Found: "one is missing; head " + h.Last.String(), Hint: "the log was changed by other hands; wattle verify tells more", Head: &h}
 }
@@ -237,7 +237,7 @@ func (l *Log) loadLog(ctx context.Context, s eventstore.Stream, c category, fing
 			return out, err
 		}
 	}
-	return out, missing("load", s, 0, out.Head)
+	return out, gapError("load", s, 0, out.Head)
 }
 
 // oneRow is rows of which the first is wanted.
