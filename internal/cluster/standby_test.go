@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -21,9 +22,10 @@ func TestCaseC2ReadOnlyUnderThePool(t *testing.T) {
 	b := a.Standby(t, a.Port())
 	p := newPool(t, front.DSN())
 	l, store := open(t, p)
-	// A process that only reads, and one that only waits for readiness: nothing of
-	// theirs runs into an error of a write.
+	// Processes that only read, only write, only ask for readiness: what one of these
+	// does about its connections helps no other.
 	_, reading := open(t, newPool(t, front.DSN()))
+	_, writing := open(t, newPool(t, front.DSN()))
 	asked, _ := open(t, newPool(t, front.DSN()))
 	w := start(t, store, 6, 2)
 	model := project(t, store, p)
@@ -32,8 +34,16 @@ func TestCaseC2ReadOnlyUnderThePool(t *testing.T) {
 		_, err := reading.ReadFeed(t.Context(), 0, eventstore.Filter{}, 1)
 		return err
 	}
+	written := batch("account-alone", 1)
+	writesOn := func() error {
+		_, err := writing.Append(t.Context(), one(written))
+		if err == nil {
+			written = next(written, 1)
+		}
+		return err
+	}
 	w.working("start", time.Now())
-	for _, err := range []error{l.Ping(t.Context()), asked.Ping(t.Context()), readsOn()} {
+	for _, err := range []error{l.Ping(t.Context()), asked.Ping(t.Context()), readsOn(), writesOn()} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,6 +61,11 @@ func TestCaseC2ReadOnlyUnderThePool(t *testing.T) {
 	for range 2 {
 		wantKind(t, "ping of a standby", asked.Ping(t.Context()), eventstore.ErrReadOnly)
 		wantKind(t, "feed of a standby", readsOn(), eventstore.ErrReadOnly)
+		err := writesOn() // the connection of before may be found broken first
+		for outage(err) && !errors.Is(err, eventstore.ErrReadOnly) {
+			err = writesOn()
+		}
+		wantKind(t, "append to a standby", err, eventstore.ErrReadOnly)
 	}
 	connections := front.Open()
 	front.Point(b.Port())
@@ -63,6 +78,10 @@ func TestCaseC2ReadOnlyUnderThePool(t *testing.T) {
 	for range 2 { // the one that stands on the old connection, then a new one
 		_ = asked.Ping(t.Context())
 		_ = readsOn()
+		_ = writesOn()
+	}
+	if err := writesOn(); err != nil {
+		t.Errorf("append: %v", err)
 	}
 	if err := asked.Ping(t.Context()); err != nil {
 		t.Errorf("ping: %v", err)

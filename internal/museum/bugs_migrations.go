@@ -11,7 +11,7 @@ var migrationBugs = area{"migrations", "migrations", []bug{
 		"		case held || true:\n", "TestConcurrentMigrators|TestAWaitingMigrator"},
 	{"waiting migrator does not say for whom", "migrations/locker.go",
 		"case waited && ctx.Err() != nil:",
-		"case false:", "TestCaseC4|TestAWaitingMigrator"},
+		"case waited && false:", "TestCaseC4|TestAWaitingMigrator"},
 	{"bootstrap without its lock", "migrations/versions.go",
 		"SELECT true FROM pg_advisory_xact_lock(hashtextextended($1, 0))",
 		"SELECT true FROM (SELECT $1::text) x", "TestConcurrentMigrators"},
