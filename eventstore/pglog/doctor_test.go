@@ -260,12 +260,7 @@ func TestExamineSpace(t *testing.T) {
 // TestExaminePooler: PgBouncer in transaction mode is seen, and whether the pool suits it.
 func TestExaminePooler(t *testing.T) {
 	_, schema, _, _ := fresh(t)
-	c, err := pgx.ParseConfig(pgtest.DSN(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := bouncer(t, c)
-	dsn := fmt.Sprintf("postgres://%s@127.0.0.1:%d/%s?sslmode=disable", c.User, port, c.Database)
+	dsn := pgtest.Bouncer(t, pgtest.DSN(t), 3)
 	o := &pglog.Options{Schema: schema}
 	for mode, want := range map[pgx.QueryExecMode]eventstore.Severity{pgx.QueryExecModeCacheStatement: eventstore.SeverityFault,
 		pgx.QueryExecModeExec: eventstore.SeverityOK, pgx.QueryExecModeSimpleProtocol: eventstore.SeverityOK} {

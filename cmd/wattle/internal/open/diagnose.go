@@ -51,7 +51,7 @@ func (t *Target) diagnose(ctx context.Context, op string, f func(*pgxpool.Pool) 
 		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Wanted: "a store that outlives the process, as postgres://…", Found: t.name,
 			Hint: "a store in memory is empty when a command opens it"}
 	}
-	pool, err := t.pool(ctx, 0)
+	pool, err := t.pool(ctx, 0, nil)
 	if err != nil {
 		return err
 	}
