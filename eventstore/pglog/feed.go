@@ -26,7 +26,7 @@ func (l *Log) ReadFeed(ctx context.Context, after eventstore.Position, f eventst
 		return p, err
 	}
 	defer leave()
-	if err := l.pace.wait(ctx); err != nil {
+	if err := pause(ctx, l.pace.rest(after)); err != nil {
 		return p, err
 	}
 	for range 2 {
@@ -37,8 +37,8 @@ func (l *Log) ReadFeed(ctx context.Context, after eventstore.Position, f eventst
 		start := time.Now()
 		p, err = l.readFeed(ctx, after, f, ids, limit)
 		if !stale(err) {
-			if err == nil && p.End {
-				l.pace.polled(start)
+			if err == nil {
+				l.pace.polled(time.Since(start), after, p)
 			}
 			break
 		}
@@ -203,50 +203,6 @@ func scanFeed(rows pgx.Rows, after eventstore.Position, f eventstore.Filter, cat
 		return p, errStale
 	}
 	return p, nil
-}
-
-// pace keeps polls of the feed's end apart: asking pg_locks stops all lock
-// managers for a moment. A process polls no sooner than 5 times what its last poll
-// took and at most 200 times a second; reading a backlog is not held up.
-type pace struct {
-	mu   sync.Mutex
-	next time.Time
-}
-
-const (
-	pollRest    = 5
-	pollsApart  = 5 * time.Millisecond
-	maxPollRest = time.Second
-)
-
-func (p *pace) polled(start time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	rest := min(max(pollRest*now.Sub(start), pollsApart), maxPollRest)
-	p.next = start.Add(rest)
-}
-
-func (p *pace) wait(ctx context.Context) error {
-	p.mu.Lock()
-	d := time.Until(p.next)
-	p.mu.Unlock()
-	return pause(ctx, d)
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // watchdog ends sessions that hold the feed back for longer than the TTL: a client

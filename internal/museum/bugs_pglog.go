@@ -49,6 +49,6 @@ var pglogStatementBugs = area{"pglog", "eventstore/pglog", []bug{
 		"case ph == writing && !pgconn.SafeToRetry(err):",
 		"case false:", "TestLostAnswer"},
 	{"two round trips an append", "eventstore/pglog/append.go",
-		"	position, err := l.send(ctx, q, a, ids, one, all)",
-		"	q.Exec(ctx, \"select 1\")\n	position, err := l.send(ctx, q, a, ids, one, all)", "TestCost"},
+		"	w, err := l.send(ctx, q, a, places, l.sql.plain)",
+		"	q.Exec(ctx, \"select 1\")\n	w, err := l.send(ctx, q, a, places, l.sql.plain)", "TestCost"},
 }}

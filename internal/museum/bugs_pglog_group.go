@@ -4,7 +4,7 @@ package main
 
 var pglogGroupBugs = area{"group", "eventstore/pglog", []bug{
 	{"member that did not pass told as written", "eventstore/pglog/group.go",
-		"case err == nil && positions[i] > 0:",
+		"case err == nil && written[i].passed:",
 		"case err == nil:", "TestGroup$"},
 	{"written without the last ID", "eventstore/pglog/statements.go",
 		"    and l.last_seqno = r.after and (l.last_id = r.after_id or r.after > 0 and r.after_id = {zero})\n  returning s.ordinal, r.ord, s.last_time),\nw as materialized (select ordinal, ord, last_time from u),",
@@ -22,8 +22,8 @@ var pglogGroupBugs = area{"group", "eventstore/pglog", []bug{
 		`l.translate("append", m.batch.Stream, err, writing)`,
 		`l.translate("append", m.batch.Stream, err, reading)`, "TestGroupCutOff"},
 	{"token of the whole row", "eventstore/pglog/group.go",
-		"eventstore.Position(all[taken[row]-1])",
-		"eventstore.Position(all[len(all)-1])", "TestGroupPipelined"},
+		"eventstore.Position(positions[taken[row]-1])",
+		"eventstore.Position(positions[len(positions)-1])", "TestGroupPipelined"},
 	{"batches of two owners taken for one", "eventstore/pglog/group.go",
 		"b.Epoch == p.Epoch && b.Holder == p.Holder && b.After.Seqno == p.Last() &&",
 		"b.After.Seqno == p.Last() &&", "TestGroupDecidesEach"},

@@ -10,7 +10,7 @@ var pglogWireBugs = area{"pglog wire", "eventstore/pglog", []bug{
 		"	if err == nil {\n		err = waits.err()\n	}",
 		"	_ = waits", "TestCancelledStandbyWait"},
 	{"proof that waits for no standby", "eventstore/pglog/append.go",
-		"		err = l.settle(ctx, q, a.Batches[0].Stream, ids[0])",
+		"		err = l.settle(ctx, q, a.Batches[0].Stream, places[0].id)",
 		"		_ = l.settle", "TestCancelledStandbyWait"},
 	{"the caller's OnNotice forgotten", "eventstore/pglog/session.go",
 		"		if onNotice != nil {",

@@ -38,6 +38,7 @@ type bug struct {
 var areas = []area{
 	contractBugs, inputBugs, storeBugs, schemaBugs,
 	pglogStatementBugs, pglogFeedBugs, pglogGroupBugs, pglogWithinBugs,
+	logBugs,
 	linearMemlogBugs, linearPglogBugs, hammerBugs,
 	aggregateBugs, aggregateUnknownBugs,
 	projectorBugs, projectorStoreBugs, pgcheckpointBugs,
