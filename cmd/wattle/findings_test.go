@@ -44,7 +44,7 @@ func TestVerify(t *testing.T) {
 	wattle(t, "verify", "--store", store).wants(t, 0, "note ", "unreclaimed", "1 note")
 	wattle(t, "verify", "--fail-on", "note", "--store", store).wants(t, exitFound, "found 0 faults, 0 warnings, 1 note")
 
-	damage(t, store, "delete from {s}.entries_1 where stream = (select ordinal from {s}.streams where key = '"+stream.Key()+"') and seqno in (4, 6); update {s}.checkpoints set incarnation = gen_random_uuid()")
+	damage(t, store, "delete from {s}.entries where stream = (select ordinal from {s}.streams where key = '"+stream.Key()+"') and seqno in (4, 6); update {s}.checkpoints set incarnation = gen_random_uuid()")
 	r := wattle(t, "verify", "--store", store).wants(t, exitFound, "SEVERITY  CHECK", "fault ", string(stream)+" at 4", "entry 6 is missing", "wattle: found 2 faults, 1 warning, 1 note\n")
 	if lines := strings.Count(r.out, "\n"); lines != 6 {
 		t.Errorf("wanted a header, 4 findings and a summary, found\n%s", r.out)
@@ -67,7 +67,7 @@ func TestVerify(t *testing.T) {
 func TestVerifyProgress(t *testing.T) {
 	t.Parallel()
 	store, _ := loaded(t)
-	damage(t, store, "delete from {s}.entries_1 where seqno = 3")
+	damage(t, store, "delete from {s}.entries where seqno = 3")
 	var screen buffer // both streams lead to one
 	a := newApp(strings.NewReader(""), &screen, &screen, noEnv)
 	a.terminal = func(any) bool { return true }

@@ -116,7 +116,8 @@ func scanLog(rows pgx.Rows, s eventstore.Stream) (h eventstore.Head, entries []e
 	return head.head(), p.entries, found, err
 }
 
-// scanChunks takes rows of entries' chunks.
+// scanChunks takes rows of entries' chunks. With an error that an entry is damaged it
+// returns those before it.
 func scanChunks(rows pgx.Rows, s eventstore.Stream) ([]eventstore.Entry, error) {
 	defer rows.Close()
 	p := pieces{stream: s}
@@ -126,7 +127,7 @@ func scanChunks(rows pgx.Rows, s eventstore.Stream) ([]eventstore.Entry, error) 
 			return nil, err
 		}
 		if err := p.add(r); err != nil {
-			return nil, err
+			return p.entries, err
 		}
 		if p.bytes >= eventstore.MaxPageBytes {
 			p.chunks = 0

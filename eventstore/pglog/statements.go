@@ -411,7 +411,8 @@ func newStatements(schema string, ttl time.Duration) statements {
 		// Sets what is set already: the point is that sessions are told.
 		refreshPartitions: fill(`alter table {s}.entries alter column category set statistics -1`),
 		dropTable:         fill(`drop table {s}.entries_{n}`),
-		deleteCategory:    fill(`with h as (delete from {s}.holds where category = $1::int) delete from {s}.categories where id = $1::int`),
+		deleteCategory: fill(`with h as (delete from {s}.holds where category = $1::int), n as (update {s}.store set deleted_categories = deleted_categories + 1)
+  delete from {s}.categories where id = $1::int`),
 		deleteStreams: fill(`with d as (delete from {s}.streams where ordinal = any(array(select ordinal from {s}.streams where category = $1::int limit 10000)) returning ordinal),
   sn as (delete from {s}.snapshots where stream in (select ordinal from d)) select count(*) from d`),
 		lockCategory: fill(`select demand_snapshots, trimmed_position from {s}.categories where id = $1::int for no key update`),

@@ -142,7 +142,7 @@ select (select ok from g), m.ours, m.epoch, m.holder, m.last_seqno, m.last_id, m
 select ordinal from d`),
 		remove: fill(`with d as (delete from {s}.streams where category = $1::int and ring <> 0 returning ordinal),
   h as (delete from {s}.holds where category = $1::int), sn as (delete from {s}.snapshots where stream in (select ordinal from d)),
-  c as (delete from {s}.categories where id = $1::int returning id) select count(*) from c`),
+  n as (update {s}.store set deleted_categories = deleted_categories + 1 where exists (select from {s}.categories where id = $1::int)), c as (delete from {s}.categories where id = $1::int returning id) select count(*) from c`),
 		// Tables of streams that are in the registry no more, some at a time, and the parents
 		// of categories that are gone when they have no more below them.
 		orphans: fill(`(select c.relname from pg_inherits p join pg_inherits i on i.inhparent = p.inhrelid join pg_class c on c.oid = i.inhrelid

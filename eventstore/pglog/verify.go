@@ -70,10 +70,9 @@ func unopened(pool *pgxpool.Pool, o *Options) *Log {
 	return l
 }
 
-// Verify checks everything that is stored; see [eventstore.Verifier]. Categories of the
-// dedicated layout are left out. It costs about two sequential reads of the store, on
-// one connection at a time, and may run beside everything else. Behind a pooler and on a
-// standby it works too.
+// Verify checks everything that is stored; see [eventstore.Verifier]. It costs about two
+// sequential reads of the store, on one connection at a time, and may run beside
+// everything else. Behind a pooler and on a standby it works too.
 func (l *Log) Verify(ctx context.Context, progress func(eventstore.Progress)) iter.Seq2[eventstore.Finding, error] {
 	return func(yield func(eventstore.Finding, error) bool) {
 		v := &verifier{log: l, sql: newVerifyStatements(l.schema), tell: progress, yield: yield}
@@ -172,8 +171,10 @@ func (v *verifier) entries(ctx context.Context) error {
 		switch c.layout {
 		case eventstore.Shared:
 			reader = &sharedReader{verifier: v, category: c}
+		case eventstore.Dedicated:
+			reader = &logReader{verifier: v, category: c}
 		default:
-			continue
+			continue // reported already
 		}
 		if err := reader.run(ctx); err != nil {
 			return err

@@ -273,7 +273,7 @@ func (v *verifier) streamHold(ctx context.Context, h *heldRow) (found []eventsto
 		return nil, nil
 	}
 	var marked uuid
-	err = v.log.pool.QueryRow(ctx, of(v.sql.held, h.category), h.stream, h.seqno).Scan(&marked)
+	err = v.heldEntry(ctx, h, &marked)
 	if err == pgx.ErrNoRows || pgCode(err) == codeUndefinedTable {
 		err = nil
 	}
@@ -281,6 +281,17 @@ func (v *verifier) streamHold(ctx context.Context, h *heldRow) (found []eventsto
 		found = append(found, h.finding("hold-mark", "entry "+id.String()+" at its seqno", "finds "+idOrNone(m), hintHold))
 	}
 	return found, err
+}
+
+// heldEntry looks up the entry that a hold on a stream marks.
+func (v *verifier) heldEntry(ctx context.Context, h *heldRow, id *uuid) error {
+	for i := range v.categories {
+		if c := &v.categories[i]; c.id == h.category && c.layout == eventstore.Dedicated {
+			return v.log.look(ctx, v.log.pool, func(o *oneOffs) { o.add(ofLog(v.log.sql.logs.marked, h.stream), h.stream, h.seqno) },
+				func(r *results) error { return r.row(id) })
+		}
+	}
+	return v.log.pool.QueryRow(ctx, of(v.sql.held, h.category), h.stream, h.seqno).Scan(id)
 }
 
 // checkpointRow is a checkpoint with what it stands on.

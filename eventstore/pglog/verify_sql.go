@@ -90,12 +90,12 @@ select coalesce(max(position), 0), coalesce(sum(n), 0)::bigint, array(select pos
 const verifyAt = `select coalesce(k.name || '-' || s.key, ''), e.seqno, e.id from {s}.entries e left join {s}.streams s on s.ordinal = e.stream
 left join {s}.categories k on k.id = s.category where e.position = $1::bigint order by 1, 2 limit 10`
 
-// $1 category: streams that say they are in a category that there is not. given says
-// if its number has ever been that of a category.
+// Streams that say they are in a category that there is not. given says if it may have
+// been deleted.
 const verifyOrphanStreams = `with recursive c (id) as (select min(category) from {s}.streams
   union all select (select min(s.category) from {s}.streams s where s.category > c.id) from c where c.id is not null)
 select id, (select count(*) from {s}.streams s where s.category = c.id),
-  id between 1 and coalesce(pg_sequence_last_value(pg_get_serial_sequence({categories}, 'id')::regclass), 0)
+  id > 0 and coalesce((select deleted_categories > 0 from {s}.store limit 1), false)
 from c where id is not null and not exists (select from {s}.categories k where k.id = c.id)`
 
 // $1 stream $2 limit: the next snapshots, what they are of, and their sizes.
@@ -107,11 +107,10 @@ left join {s}.streams s on s.ordinal = n.stream left join {s}.categories k on k.
 const verifyChecksums = `select stream from {s}.snapshots where stream = any($1::bigint[]) and sha256(data) is distinct from checksum order by stream`
 
 // markedEntry is the ID of the entry at a position, and what may have become of it
-// without fault: it was trimmed, or its category was deleted, as far as numbers that were
-// drawn and are none of a category's can tell (some were never one's).
+// without fault: it was trimmed, or its category was deleted, if any was.
 const markedEntry = `(select e.id from {s}.entries e where e.position = {at} limit 1),
   exists (select from {s}.categories t where t.trimmed_position >= {at}),
-  (select count(*) from {s}.categories) < coalesce(pg_sequence_last_value(pg_get_serial_sequence({categories}, 'id')::regclass), 0)`
+  coalesce((select deleted_categories > 0 from {s}.store limit 1), false)`
 
 // Holds with what they hold.
 const verifyHolds = `select h.name, h.category, h.stream, h.seqno, h.position, h.id, k.name, k.trimmed_position, s.key, s.trimmed, s.last_seqno, s.last_id,
@@ -133,7 +132,7 @@ from {s}.leases where name > $1::text order by name limit $2::int`
 
 func newVerifyStatements(schema string) verifyStatements {
 	fill := func(sql string, more ...string) string {
-		more = append(more, "{s}", schema, "{entries}", named(schema, "entries"), "{categories}", named(schema, "categories"),
+		more = append(more, "{s}", schema, "{entries}", named(schema, "entries"),
 			"{lastTime}", micros("s.last_time"), "{time}", micros("x.time"))
 		return strings.NewReplacer(more...).Replace(sql)
 	}

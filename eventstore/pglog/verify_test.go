@@ -21,6 +21,7 @@ import (
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/pglog"
+	"github.com/wattle-es/wattle/migrations/pgtest"
 	"github.com/wattle-es/wattle/projector"
 	"github.com/wattle-es/wattle/projector/pgcheckpoint"
 )
@@ -65,8 +66,12 @@ type verified struct {
 
 func newVerified(t testing.TB) verified {
 	t.Helper()
-	p, schema, l, s := fresh(t)
+	p, schema := pgtest.Schema(t)
+	l, s := open(t, p, schema)
 	v := verified{p, schema, l, s}
+	for i, name := range []string{"account", "click", "deleted"} {
+		createNumbered(t, p, schema, i+1, name, name == "click")
+	}
 	ctx := t.Context()
 	check := func(err error) {
 		t.Helper()
@@ -74,8 +79,6 @@ func newVerified(t testing.TB) verified {
 			t.Fatal(err)
 		}
 	}
-	check(s.CreateCategory(ctx, eventstore.CategorySpec{Name: "click", TrimFreely: true}))
-	create(t, s, "deleted")
 	a := v.extend(t, batch("account-a", 3), 2, 3)
 	b, x := batch("account-b", 4), batch("click-x", 4)
 	both := must(t, s, eventstore.Append{Batches: []eventstore.Batch{b, x}})
@@ -96,6 +99,16 @@ func newVerified(t testing.TB) verified {
 		t.Fatal(err)
 	}
 	return v
+}
+
+// createNumbered creates a category as the product does, under a number of the test's
+// choice: damages are easier to write down by it.
+func createNumbered(t testing.TB, p *pgxpool.Pool, schema string, id int, name string, freely bool) {
+	t.Helper()
+	exec1(t, p, "insert into "+schema+".categories (id, name, layout, demand_snapshots) overriding system value values ($1, $2, 0, $3)", id, name, !freely)
+	table := fmt.Sprintf("%s.entries_%d", schema, id)
+	exec1(t, p, "create table "+table+" (like "+schema+".entries_0 including all)")
+	exec1(t, p, fmt.Sprintf("alter table %s.entries attach partition %s for values in (%d)", schema, table, id))
 }
 
 // written is a batch and the answer to it.
@@ -200,7 +213,7 @@ var inRows = []damage{
 	{name: "slot of an entry", check: "entry-slot", sql: "update {s}.entries_1 set slot = (slot + 1) % 1024 where {a} and seqno = 8"},
 	{name: "stream in another category", check: "orphan-entries", sql: "update {s}.streams set category = 2 where key = 'b'"},
 	{name: "stream gone", check: "orphan-entries", sql: "delete from {s}.streams where key = 'b'"},
-	{name: "stream of a category that never was", check: "orphan-streams", sql: "update {s}.streams set category = 99 where key = 'held'"},
+	{name: "stream of a category that never was", check: "orphan-streams", sql: "update {s}.streams set category = 99 where key = 'held'; update {s}.store set deleted_categories = 0"},
 	{name: "stream of a deleted category", check: "orphan-streams", severity: eventstore.SeverityNote, sql: "update {s}.streams set category = 3 where key = 'held'"},
 	{name: "key with a control character", check: "stream-name", sql: "update {s}.streams set key = E'a\nb' where key = 'a'"},
 	{name: "batch ID in the middle", check: "batch", sql: "update {s}.entries_1 set batch = gen_random_uuid() where {a} and seqno = 10"},
@@ -362,7 +375,9 @@ func TestVerifyClean(t *testing.T) {
 
 // TestVerifySteps: what lies at the edges of steps is read once, and its damage found.
 func TestVerifySteps(t *testing.T) {
-	p, schema, l, s := fresh(t)
+	p, schema := pgtest.Schema(t)
+	createNumbered(t, p, schema, 1, "account", false)
+	l, s := open(t, p, schema)
 	v := verified{p, schema, l, s}
 	v.extend(t, batch("account-long", 2600), 2600, 2600, 2600, 2600, 2600, 2600, 2600)
 	for i := range 3 {
@@ -498,8 +513,8 @@ func (v verified) use(ctx context.Context, t *testing.T, user int, r *rand.Rand)
 func TestVerifyUnreadable(t *testing.T) {
 	srv, p := server(t)
 	l, s := open(t, p, "")
-	for _, c := range []eventstore.Category{"account", "click", "order"} {
-		create(t, s, c)
+	for i, c := range []string{"account", "click", "order"} {
+		createNumbered(t, p, "wattle", i+1, c, false)
 	}
 	large := batch("click-x", 3)
 	large.Events[1].Data = make([]byte, 20000)

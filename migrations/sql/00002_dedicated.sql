@@ -3,6 +3,9 @@
 -- +goose Up
 -- +goose ENVSUB ON
 
+-- How many categories were deleted: of what names one that is gone it tells whether that may be so.
+ALTER TABLE ${WATTLE_SCHEMA:-wattle}.store ADD COLUMN deleted_categories bigint NOT NULL DEFAULT 0;
+
 -- Of a dedicated stream: the first seqno of the half that is written, times 4; plus 2 while the other half is not empty;
 -- plus which half is written, 0 or 1. Of a shared stream 0. It stands in the registry row so that the statement that
 -- locks the row learns where to write.
@@ -44,3 +47,4 @@ DELETE FROM ${WATTLE_SCHEMA:-wattle}.streams WHERE ring <> 0;
 DELETE FROM ${WATTLE_SCHEMA:-wattle}.categories WHERE layout <> 0;
 DROP TABLE ${WATTLE_SCHEMA:-wattle}.logs;
 ALTER TABLE ${WATTLE_SCHEMA:-wattle}.streams DROP COLUMN ring;
+ALTER TABLE ${WATTLE_SCHEMA:-wattle}.store DROP COLUMN deleted_categories;
