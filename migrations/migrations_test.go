@@ -185,7 +185,8 @@ func killedAmongThree(t *testing.T, dsn string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = block.Rollback(context.Background()) }) // or the schema could not be dropped
+	unblock := sync.OnceFunc(func() { _ = block.Rollback(context.Background()) })
+	t.Cleanup(unblock) // or the schema could not be dropped
 	if _, err := block.Exec(t.Context(), `CREATE TABLE `+q+`.leases ()`); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +206,7 @@ func killedAmongThree(t *testing.T, dsn string) {
 	_ = child.Wait()
 	waitFor(t, pool, inside, schema) // its session does not know yet
 	expectPending(t, pool, schema, true)
-	release := time.AfterFunc(12*time.Second, func() { _ = block.Rollback(context.Background()) }) // the lease has run out by then
+	release := time.AfterFunc(12*time.Second, unblock) // the lease has run out by then
 	defer release.Stop()
 	both(t, dsn, schema, time.Minute, func(err error) {
 		if err != nil {

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 const opReclaim = "reclaim"
@@ -66,7 +64,7 @@ type walkOfSnapshots struct {
 // passed; the file does not shrink.
 //
 // Every table that was trimmed since this Log last walked it is read once (a block and
-// its registry rows at a time); a call when nothing was trimmed costs two queries. A
+// its registry rows at a time); a call when nothing was trimmed costs three queries. A
 // walk begins at a random block, so that short-lived processes get everywhere too.
 func (l *Log) Reclaim(ctx context.Context, budget time.Duration) (out Reclaimed, err error) {
 	if !l.reclaimer.mu.TryLock() {
@@ -184,12 +182,9 @@ func (r *reclaiming) orphanedSnapshots(ctx context.Context) error {
 // logs empties the dead halves of dedicated streams and drops the tables of those that
 // are gone.
 func (r *reclaiming) logs(ctx context.Context) error {
-	rows, err := r.log.pool.Query(ctx, r.log.sql.logs.emptiable)
-	if err != nil {
-		return err
-	}
-	dead, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-	if err != nil {
+	var dead []int64
+	var orphans bool
+	if err := r.log.pool.QueryRow(ctx, r.log.sql.logs.emptiable).Scan(&dead, &orphans); err != nil {
 		return err
 	}
 	for len(dead) > 0 {
@@ -205,6 +200,9 @@ func (r *reclaiming) logs(ctx context.Context) error {
 		if err != nil || r.out.More {
 			return err
 		}
+	}
+	if !orphans {
+		return nil
 	}
 	return r.steps(ctx, func() (bool, error) {
 		n, err := r.log.dropLogs(ctx)

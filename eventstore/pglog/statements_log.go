@@ -86,6 +86,15 @@ func halves(where string) string {
 	return `(select * from {s}.log_{o}_0 e where ` + where + ` union all select * from {s}.log_{o}_1 e where ` + where + `)`
 }
 
+// orphanTables are those of streams that are in the registry no more, some at a time,
+// and the parents of categories that are gone when they have no more below them.
+const orphanTables = `(select c.relname from pg_inherits p join pg_inherits i on i.inhparent = p.inhrelid join pg_class c on c.oid = i.inhrelid
+  where p.inhparent = '{q}.logs'::regclass
+    and not exists (select from {s}.streams s where s.ordinal = split_part(c.relname, '_', 2)::bigint and s.ring <> 0) order by c.relname limit 64)
+union all select c.relname from pg_inherits p join pg_class c on c.oid = p.inhrelid
+  where p.inhparent = '{q}.logs'::regclass and not exists (select from pg_inherits i where i.inhparent = c.oid)
+    and not exists (select from {s}.categories k where k.id = split_part(c.relname, '_', 2)::int)`
+
 // newLogStatements fills in the schema. A limit is one of seqnos, not of rows: seqnos
 // have no gap, and the ranges of the index are found by them.
 func newLogStatements(schema string, fill func(string, ...string) string) logStatements {
@@ -143,19 +152,13 @@ select ordinal from d`),
 		remove: fill(`with d as (delete from {s}.streams where category = $1::int and ring <> 0 returning ordinal),
   h as (delete from {s}.holds where category = $1::int), sn as (delete from {s}.snapshots where stream in (select ordinal from d)),
   n as (update {s}.store set deleted_categories = deleted_categories + 1 where exists (select from {s}.categories where id = $1::int)), c as (delete from {s}.categories where id = $1::int returning id) select count(*) from c`),
-		// Tables of streams that are in the registry no more, some at a time, and the parents
-		// of categories that are gone when they have no more below them.
-		orphans: fill(`(select c.relname from pg_inherits p join pg_inherits i on i.inhparent = p.inhrelid join pg_class c on c.oid = i.inhrelid
-  where p.inhparent = '{q}.logs'::regclass
-    and not exists (select from {s}.streams s where s.ordinal = split_part(c.relname, '_', 2)::bigint and s.ring <> 0) order by c.relname limit 64)
-union all select c.relname from pg_inherits p join pg_class c on c.oid = p.inhrelid
-  where p.inhparent = '{q}.logs'::regclass and not exists (select from pg_inherits i where i.inhparent = c.oid)
-    and not exists (select from {s}.categories k where k.id = split_part(c.relname, '_', 2)::int)`, "{q}", quoted),
+		orphans: fill(orphanTables, "{q}", quoted),
 		// $1 table $2 index $3 first block: brings the ranges that are full into the index.
 		summarise: `select coalesce(max(b), $3::bigint), count(brin_summarize_range($2::text::regclass, b))
 from generate_series($3::bigint, pg_relation_size($1::text::regclass) / current_setting('block_size')::bigint - ` + strconv.Itoa(pagesPerRange) + `, ` + strconv.Itoa(pagesPerRange) + `) b`,
-		// Streams of which a half is dead.
-		emptiable:    fill(`select ordinal from {s}.streams where ring <> 0 and ring & 2 = 2 and trimmed >= (ring >> 2) - 1 limit 10000`),
+		// Streams of which a half is dead; are there tables that are nobody's?
+		emptiable: fill(`select array(select ordinal from {s}.streams where ring <> 0 and ring & 2 = 2 and trimmed >= (ring >> 2) - 1 limit 10000),
+  exists (`+orphanTables+`)`, "{q}", quoted),
 		createParent: fill(`create table {s}.logs_{n} (like {s}.logs including storage) partition by list (part)`),
 		attachParent: fill(`alter table {s}.logs attach partition {s}.logs_{n} for values in ({n})`),
 		// Sets what is set already: the point is that sessions are told of new partitions.
