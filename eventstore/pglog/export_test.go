@@ -16,11 +16,6 @@ func (l *Log) AppendIn(ctx context.Context, tx pgx.Tx, a eventstore.Append) (eve
 	return l.appendInTx(ctx, tx, a)
 }
 
-// FeedStatements are the texts of the feed's three statements.
-func (l *Log) FeedStatements() []string {
-	return []string{l.sql.horizonLow, l.sql.horizonHeld, l.sql.feedAll}
-}
-
 // AppendStatement is the text of the append of one batch, with its arguments.
 func (l *Log) AppendStatement(ctx context.Context, b *eventstore.Batch) (string, []any, error) {
 	c, err := l.number(ctx, l.pool, "append", b.Stream.Category(), b.Stream)

@@ -1,4 +1,4 @@
-// The feed: three statements in one pipelined batch, and the watchdog over those
+// The feed: four statements in one pipelined batch, and the watchdog over those
 // who hold it back.
 
 package pglog
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -81,7 +82,8 @@ func (l *Log) readFeed(ctx context.Context, after eventstore.Position, f eventst
 	b.Queue(l.sql.horizonLow)
 	b.Queue(l.sql.horizonHeld)
 	// One entry more than wanted tells whether something stands behind the page.
-	b.Queue(l.sql.feedOf(ids), int64(after), limit+1, append([]string{}, f.Types...), slots, ids)
+	b.Queue(l.sql.feedOf(ids), int64(after), limit+1, append([]string{}, f.Types...), slots)
+	b.Queue(l.sql.trims, ids)
 	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return p, err
@@ -97,7 +99,7 @@ func (l *Log) readFeed(ctx context.Context, after eventstore.Position, f eventst
 	return p, err
 }
 
-// readBatch sends the three statements and reads their answers.
+// readBatch sends the statements and reads their answers.
 func (l *Log) readBatch(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch, after eventstore.Position, f eventstore.Filter, categories, limit int) (p eventstore.FeedPage, h horizon, err error) {
 	res := conn.SendBatch(ctx, b)
 	defer res.Close()
@@ -108,7 +110,10 @@ func (l *Log) readBatch(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch, a
 	if err != nil {
 		return p, h, err
 	}
-	if p, err = scanFeed(rows, after, f, categories, limit, h); err != nil {
+	if p, err = scanFeed(rows, limit, h); err != nil {
+		return p, h, err
+	}
+	if err := scanTrims(res.QueryRow(), after, f, categories); err != nil {
 		return p, h, err
 	}
 	return p, h, res.Close()
@@ -159,34 +164,32 @@ func historyOf(system, sequence, timeline int64) uint64 {
 }
 
 // scanFeed takes the rows up to the horizon.
-func scanFeed(rows pgx.Rows, after eventstore.Position, f eventstore.Filter, categories, limit int, h horizon) (p eventstore.FeedPage, err error) {
+func scanFeed(rows pgx.Rows, limit int, h horizon) (p eventstore.FeedPage, err error) {
 	defer rows.Close()
-	p = eventstore.FeedPage{Horizon: eventstore.Position(h.at), Drawn: eventstore.Position(h.drawn), Incarnation: h.incarnation}
-	p.Timeline = h.history
-	looked, bytes, found, more := 0, 0, 0, false
+	p = eventstore.FeedPage{Horizon: eventstore.Position(h.at), Drawn: eventstore.Position(h.drawn), Incarnation: h.incarnation, Timeline: h.history}
+	looked, bytes, more := 0, 0, false
+	var r entryRow
+	var key, category pgtype.Text
+	var id uuid
+	var match bool
+	targets := r.targets(&key, &category, &id, &match)
 	for rows.Next() {
-		var r entryRow
-		var trimmed, n int64
-		var most string // the category trimmed furthest
-		var key, category *string
-		var id uuid
-		var match *bool
-		if err := rows.Scan(r.targets(&trimmed, &most, &n, &key, &category, &id, &match)...); err != nil {
+		if err := rows.Scan(targets...); err != nil {
 			return p, err
 		}
-		if found = int(n); int64(after) < trimmed && !f.AcceptTrimmed {
-			return p, eventstore.TrimmedFeedError(eventstore.Category(most), after, eventstore.Position(trimmed))
-		}
-		if r.position == nil || *r.position > h.at {
+		if r.position.Int64 > h.at {
 			break
 		}
 		if more = looked == limit || bytes >= eventstore.MaxPageBytes; more {
 			break
 		}
 		looked++
-		p.Through = eventstore.PositionMark{Position: eventstore.Position(*r.position), ID: fromUUID(id)}
-		if *match {
-			e, _, err := r.entry(eventstore.Stream(*category + "-" + *key))
+		p.Through = eventstore.PositionMark{Position: eventstore.Position(r.position.Int64), ID: fromUUID(id)}
+		if match {
+			if p.Entries == nil {
+				p.Entries = make([]eventstore.Entry, 0, min(limit, eventstore.DefaultPageEntries))
+			}
+			e, _, err := r.entry(eventstore.Stream(category.String + "-" + key.String))
 			if err != nil {
 				return p, err
 			}
@@ -196,13 +199,27 @@ func scanFeed(rows pgx.Rows, after eventstore.Position, f eventstore.Filter, cat
 	}
 	rows.Close()
 	p.End = !more
-	if err := rows.Err(); err != nil {
-		return p, err
+	return p, rows.Err()
+}
+
+// scanTrims refuses a page that begins below a category's trimmed-to position, or of a
+// category that is gone.
+func scanTrims(row pgx.Row, after eventstore.Position, f eventstore.Filter, categories int) error {
+	var trimmed, found int64
+	var most string // the category trimmed furthest
+	switch err := row.Scan(&trimmed, &most, &found); {
+	case err == pgx.ErrNoRows && categories > 0:
+		return errStale
+	case err == pgx.ErrNoRows:
+		return nil // a store without a category
+	case err != nil:
+		return err
+	case int64(after) < trimmed && !f.AcceptTrimmed:
+		return eventstore.TrimmedFeedError(eventstore.Category(most), after, eventstore.Position(trimmed))
+	case int(found) < categories:
+		return errStale
 	}
-	if categories > 0 && found < categories {
-		return p, errStale
-	}
-	return p, nil
+	return nil
 }
 
 // watchdog ends sessions that hold the feed back for longer than the TTL: a client

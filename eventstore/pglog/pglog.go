@@ -17,9 +17,9 @@
 // Positions come from one sequence. Before it draws, an append takes a shared
 // advisory lock whose key is the sequence's current value, a lower bound of what
 // it will draw, and holds it to its commit. The reader asks, in one pipelined
-// batch of three statements, for the sequence's value, the lowest key held, and
-// the entries; it keeps the entries up to the lower of the first two. So it never
-// skips one that commits late, and writers of different streams wait for nothing
+// batch of statements, for the sequence's value, the lowest key held, the entries,
+// and how far categories are trimmed; it keeps the entries up to the lower of the
+// first two. So it never skips one that commits late, and writers of different streams wait for nothing
 // of each other. The lock's class is the sequence's OID: two stores in one
 // database do not hold each other up. The key holds the low 32 bits of the value;
 // a lock would have to be held over 2^31 draws to be misread.

@@ -11,21 +11,21 @@ import (
 // statements are the texts of one schema. Those that name a category's own table
 // hold {n} for its number and go through of.
 type statements struct {
-	version, sequence, session, settle                                       string
-	plain, inTx, orFail                                                      appendTexts
-	appendGroup, appendLogGroup                                              string
-	around, head, page, backward, fence                                      string
-	horizonLow, horizonHeld, feed, feedAll, branch, holders, endHolder       string
-	loadHead, loadTail, saveSnapshot                                         string
-	category, categories, insertCategory, createTable, attach, dropTable     string
-	refreshPartitions, deleteCategory, deleteStreams                         string
-	lockCategory, lockStream, categoryHolds, setTrimmed                      string
-	setHold, releaseHold, holds, ensureStream, streamOrdinal, acquire, renew string
-	release                                                                  string
-	begin                                                                    string
-	reclaimable, reclaim, orphans, reclaimSnapshots                          string
-	logs                                                                     logStatements
-	ping                                                                     string
+	version, sequence, session, settle                                        string
+	plain, inTx, orFail                                                       appendTexts
+	appendGroup, appendLogGroup                                               string
+	around, head, page, backward, fence                                       string
+	horizonLow, horizonHeld, feed, feedAll, branch, trims, holders, endHolder string
+	loadHead, loadTail, saveSnapshot                                          string
+	category, categories, insertCategory, createTable, attach, dropTable      string
+	refreshPartitions, deleteCategory, deleteStreams                          string
+	lockCategory, lockStream, categoryHolds, setTrimmed                       string
+	setHold, releaseHold, holds, ensureStream, streamOrdinal, acquire, renew  string
+	release                                                                   string
+	begin                                                                     string
+	reclaimable, reclaim, orphans, reclaimSnapshots                           string
+	logs                                                                      logStatements
+	ping                                                                      string
 }
 
 // appendTexts are the texts of an append to one stream, shared or dedicated, and to
@@ -214,7 +214,7 @@ n as (insert into {s}.streams as s (category, key, slot, epoch, holder, last_seq
   on conflict (category, key) do nothing returning ` + headColumns + `)
 select (select ok from g), w.* from (select 1) one left join (select * from u union all select * from n) w on true`
 
-// The reader's three statements. They must stay three, pipelined, in READ
+// The reader's first three statements. They must stay three, pipelined, in READ
 // COMMITTED: as one they would share a snapshot older than the horizon and skip.
 const horizonLow = `select pg_sequence_last_value({seq}), current_setting('transaction_isolation'), r,
   case when not r then ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint end,
@@ -226,20 +226,25 @@ select min(m.v + (((l.objid::bigint - m.v) << 32) >> 32)) from m, pg_locks l
 where l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.granted
   and l.classid = {seq}::oid and l.database = (select oid from pg_database where datname = current_database())`
 
-// feed: $1 after $2 limit $3 types $4 slots $5 categories. A row at least, which
-// carries the highest trimmed-to position, of the same snapshot as the entries.
-// Entries that do not match come without their payload: they move the reader on.
-// {from} is a feedBranch, or several.
-const feed = `select t.trimmed, t.name, t.n, x.key, c.name, x.id, x.match, ` + entryColumns + `
-from (select count(*) over () as n, trimmed_position as trimmed, name from {s}.categories where {which} order by trimmed_position desc limit 1) t
-left join lateral (select e.position, e.seqno, e.category, e.key, e.id, m.match, e.epoch, e.time, e.batch, e.version,
+// feed: $1 after $2 limit $3 types $4 slots. Entries that do not match come without their
+// payload: they move the reader on. Rows come in the order in which the branches are read
+// and merged, so the server sends the first while it looks for the last. {from} is a
+// feedBranch, or several.
+const feed = `select x.key, c.name, x.id, x.match, ` + entryColumns + `
+from (select e.position, e.seqno, e.category, e.key, e.id, m.match, e.epoch, e.time, e.batch, e.version,
     case when m.match then e.type end as type, case when m.match then e.content_type end as content_type,
     case when m.match then e.metadata end as metadata, case when m.match then e.data end as data
   from ({from}) e,
     lateral (select (cardinality($3::text[]) = 0 or e.type = any($3::text[])) and (cardinality($4::smallint[]) = 0 or e.slot = any($4::smallint[])) as match) m
-  order by e.position limit $2::int) x on true
+  order by e.position limit $2::int) x
 left join {s}.categories c on c.id = x.category
 order by x.position`
+
+// trims: $1 categories, all for none: the highest trimmed-to position, whose it is, and how
+// many of the categories there are. It comes behind the entries, so it is of a later
+// moment: what had been trimmed when they were read, it tells.
+const trims = `select trimmed_position, name, count(*) over () from {s}.categories where cardinality($1::int[]) = 0 or id = any($1::int[])
+order by trimmed_position desc limit 1`
 
 // feedBranch is the next entries of one table. Several are limited each and then
 // merged: through the parent the server would look at every category's table.
@@ -398,8 +403,8 @@ func newStatements(schema string, ttl time.Duration) statements {
 		appendGroup: appending(appendGroup, lowerBound, "select count(*) as c from w"), appendLogGroup: fill(appendLogGroup),
 		around: fill(around), head: fill(head), page: fill(page), backward: fill(backward), fence: fill(fence),
 		horizonLow: fill(horizonLow), horizonHeld: fill(horizonHeld),
-		feed: fill(feed, "{which}", "id = any($5::int[])"), branch: fill(feedBranch),
-		feedAll: fill(feed, "{which}", "cardinality($5::int[]) = 0", "{from}", strings.ReplaceAll(feedBranch, "{table}", "entries")),
+		feed: fill(feed), branch: fill(feedBranch), trims: fill(trims),
+		feedAll: fill(feed, "{from}", strings.ReplaceAll(feedBranch, "{table}", "entries")),
 		holders: fill(holders), endHolder: `select pg_terminate_backend($1::int)`,
 		loadHead: fill(loadHead), loadTail: fill(loadTail), saveSnapshot: fill(saveSnapshot),
 		category:       fill(`select c.id, c.layout, pg_is_in_recovery() from (select 1) one left join {s}.categories c on c.name = $1::text`),

@@ -5,7 +5,6 @@ package pglog
 import (
 	"encoding/json"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -51,14 +50,15 @@ func fromMetadata(s string) (m eventstore.Metadata, err error) {
 // them; x is the table.
 const entryColumns = `x.position, x.seqno, x.epoch, x.time, x.id, x.batch, x.version, x.type, x.content_type, x.metadata, x.data`
 
-// entryRow takes one row of entryColumns. The columns are NULL where a LEFT JOIN
-// found none.
+// entryRow takes one row of entryColumns, and then the next: values, not pointers, so that
+// a row costs no allocation but for its texts and its payload. The columns are NULL where
+// a LEFT JOIN found none.
 type entryRow struct {
-	position, seqno, epoch *int64
-	time                   *time.Time
+	position, seqno, epoch pgtype.Int8
+	time                   pgtype.Timestamptz
 	id, batch              uuid
-	version                *int32
-	typ, contentType, meta *string
+	version                pgtype.Int4
+	typ, contentType, meta pgtype.Text
 	data                   []byte
 }
 
@@ -68,21 +68,24 @@ func (r *entryRow) targets(more ...any) []any {
 
 // entry returns the entry, or ok false if the row holds none.
 func (r *entryRow) entry(s eventstore.Stream) (e eventstore.Entry, ok bool, err error) {
-	if r.seqno == nil || r.typ == nil {
+	if !r.seqno.Valid || !r.typ.Valid {
 		return e, false, nil
 	}
-	meta, err := fromMetadata(*r.meta)
+	meta, err := fromMetadata(r.meta.String)
 	if err != nil {
-		return e, false, &eventstore.Error{Kind: eventstore.ErrCorrupt, Stream: s, Wanted: "metadata of entry " + itoa(*r.seqno) + " to be a JSON object", Err: err}
+		return e, false, &eventstore.Error{Kind: eventstore.ErrCorrupt, Stream: s, Wanted: "metadata of entry " + itoa(r.seqno.Int64) + " to be a JSON object", Err: err}
+	}
+	if r.time.InfinityModifier != pgtype.Finite {
+		return e, false, &eventstore.Error{Kind: eventstore.ErrCorrupt, Stream: s, Wanted: "a time of entry " + itoa(r.seqno.Int64), Found: r.time.InfinityModifier.String()}
 	}
 	if r.data == nil {
 		r.data = []byte{}
 	}
 	return eventstore.Entry{
-		Event: eventstore.Event{ID: fromUUID(r.id), Type: *r.typ, Version: int(*r.version), ContentType: *r.contentType,
+		Event: eventstore.Event{ID: fromUUID(r.id), Type: r.typ.String, Version: int(r.version.Int32), ContentType: r.contentType.String,
 			Data: r.data, Metadata: meta},
-		Stream: s, Seqno: eventstore.Seqno(*r.seqno), Epoch: eventstore.Epoch(*r.epoch), BatchID: fromUUID(r.batch),
-		Position: eventstore.Position(*r.position), Time: r.time.UTC(),
+		Stream: s, Seqno: eventstore.Seqno(r.seqno.Int64), Epoch: eventstore.Epoch(r.epoch.Int64), BatchID: fromUUID(r.batch),
+		Position: eventstore.Position(r.position.Int64), Time: r.time.Time.UTC(),
 	}, true, nil
 }
 

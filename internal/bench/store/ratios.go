@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -19,22 +20,27 @@ import (
 
 // s0Tables are the floor of an append with all its checks but no feed: no position, no
 // lock, no index but the primary key.
-const s0Tables = `create table bench_s0_streams (ordinal bigint primary key, epoch bigint not null, last_seqno bigint not null,
-  last_time timestamptz not null, holder uuid not null, last_id uuid not null) with (fillfactor = 80);
-create table bench_s0 (like bench_floor, primary key (stream, seqno));
-insert into bench_s0_streams select g, 1, 0, now(), gen_random_uuid(), gen_random_uuid() from generate_series(1, 100000) g`
+const s0Tables = `create table bench_s0_streams (ordinal bigint generated always as identity primary key, epoch bigint not null,
+  last_seqno bigint not null, last_time timestamptz not null, category int not null, holder uuid not null, last_id uuid not null,
+  key text collate "C" not null, unique (category, key)) with (fillfactor = 80);
+create table bench_s0 (like bench_floor, primary key (stream, seqno))`
 
-const s0Append = `with u as (update bench_s0_streams set last_seqno = $2 + 1, last_id = $3::uuid, last_time = clock_timestamp()
-  where ordinal = $1 and epoch = 1 and last_seqno = $2 returning ordinal, last_time)
-insert into bench_s0 select 0, ordinal, $2 + 1, 1, last_time, 1, 1, $3::uuid, $3::uuid, 7::smallint, 'bench.happened', 'application/json', '', $4 from u`
-
-// slowCommit makes every commit wait 3 ms before it is flushed, as a distant disk or
-// standby would.
-func slowCommit(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Pool, error) {
-	c := pool.Config()
-	c.ConnConfig.RuntimeParams["commit_delay"], c.ConnConfig.RuntimeParams["commit_siblings"] = "3000", "0"
-	return pgxpool.NewWithConfig(ctx, c)
-}
+// s0Append has the shape of the product's statement, without position and lock.
+const s0Append = `with g as materialized (select current_setting('transaction_isolation') = 'read committed' as ok,
+  case when current_setting('synchronous_commit') in ('off', 'local', 'remote_write') then set_config('synchronous_commit', 'on', true) end as raised),
+u as (update bench_s0_streams s set epoch = 1, last_seqno = $2::bigint + 1, last_id = $3::uuid,
+    last_time = greatest(date_trunc('microseconds', clock_timestamp()), s.last_time)
+  where (select ok from g) and s.category = 1 and s.key = $1::text and s.last_seqno = $2::bigint and s.epoch = 1 and s.holder is not null
+    and (s.last_id = $3::uuid or $2::bigint >= 0)
+  returning s.ordinal, s.last_time),
+n as (insert into bench_s0_streams (category, key, epoch, holder, last_seqno, last_id, last_time)
+  select 1, $1::text, 1, $3::uuid, 1, $3::uuid, clock_timestamp()
+  where (select ok from g) and $2::bigint = 0 and not exists (select 1 from u)
+  on conflict (category, key) do nothing returning ordinal, last_time),
+w as materialized (select ordinal, last_time from u union all select ordinal, last_time from n)
+insert into bench_s0 select 0, ordinal, $2::bigint + ev, 1, last_time, 1, version, id, $3::uuid, 7::smallint, type, content_type, metadata, data
+  from w cross join unnest($4::uuid[], $5::int[], $6::text[], $7::text[], $8::text[], $9::bytea[])
+    with ordinality e(id, version, type, content_type, metadata, data, ev) order by ev`
 
 // ratio is one line of the table.
 type ratio struct {
@@ -85,16 +91,24 @@ func logWith(ctx context.Context, pool *pgxpool.Pool, senders int) (*eventstore.
 // s0 appends with n workers, each to streams of its own.
 func (b *bench) s0(ctx context.Context, n int) (figure, error) {
 	const each = 100
-	if _, err := b.pool.Exec(ctx, "truncate bench_s0; update bench_s0_streams set last_seqno = 0 where last_seqno > 0"); err != nil {
-		return figure{}, err
-	}
-	return b.measure(ctx, n, func(w, i int) error {
-		tag, err := b.pool.Exec(ctx, s0Append, w*each+i%each+1, i/each, eventstore.NewUUID().String(), b.data)
+	run := eventstore.NewUUID().String()
+	step := func(w, i int) error {
+		id := eventstore.NewUUID().String()
+		tag, err := b.pool.Exec(ctx, s0Append, fmt.Sprintf("%d-%d-%s", w, i%each, run), i/each, id,
+			[]string{id}, []int32{1}, []string{"bench.happened"}, []string{"application/json"}, []string{""}, [][]byte{b.data})
 		if err == nil && tag.RowsAffected() != 1 {
 			err = fmt.Errorf("append without a feed: %v", tag)
 		}
 		return err
-	})
+	}
+	for w := range n { // as the product: the first append of a stream is another thing
+		for i := range each {
+			if err := step(w, i); err != nil {
+				return figure{}, err
+			}
+		}
+	}
+	return b.measure(ctx, n, func(w, i int) error { return step(w, i+each) })
 }
 
 // singles: one append a statement, 16 workers, two sizes.
@@ -125,25 +139,21 @@ func (b *bench) singles(ctx context.Context) (all []ratio, err error) {
 	return all, nil
 }
 
-// slow: commits of 3 ms, 32 workers.
-func (b *bench) slow(ctx context.Context) ([]ratio, error) {
-	pool, err := slowCommit(ctx, b.pool)
+// slow: commits that wait 3 ms for a synchronous standby, 32 workers.
+func (b *bench) slow(ctx context.Context) (_ []ratio, err error) {
+	end, err := slowStandby(ctx, b.pool, 3*time.Millisecond)
 	if err != nil {
 		return nil, err
 	}
-	defer pool.Close()
-	single, err := logWith(ctx, pool, -1)
-	if err != nil {
-		return nil, err
-	}
-	group, err := logWith(ctx, pool, 0)
+	defer func() { err = errors.Join(err, end()) }()
+	single, err := logWith(ctx, b.pool, -1)
 	if err != nil {
 		return nil, err
 	}
 	f, err := b.inTurn(
-		func() (figure, error) { return b.floor(ctx, pool, 32) },
+		func() (figure, error) { return b.floor(ctx, b.pool, 32) },
 		func() (figure, error) { return b.product(ctx, single, 32) },
-		func() (figure, error) { return b.product(ctx, group, 128) })
+		func() (figure, error) { return b.product(ctx, b.store, 128) })
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +224,7 @@ func (b *bench) catchUp(ctx context.Context) ([]ratio, error) {
 func (b *bench) tail(ctx context.Context) ([]ratio, error) {
 	const writers, rate = 16, 2000
 	var mu sync.Mutex
-	replied := map[eventstore.Stream]time.Time{}
+	replied := map[eventstore.UUID]time.Time{}
 	var lags []time.Duration
 	stop, done := make(chan struct{}), make(chan error, 1)
 	p, err := b.store.ReadFeed(ctx, 1<<62, eventstore.Filter{}, 1)
@@ -226,7 +236,7 @@ func (b *bench) tail(ctx context.Context) ([]ratio, error) {
 		done <- b.follow(ctx, after, stop, func(e eventstore.Entry, now time.Time) {
 			mu.Lock()
 			defer mu.Unlock()
-			if at, ok := replied[e.Stream]; ok {
+			if at, ok := replied[e.ID]; ok {
 				lags = append(lags, now.Sub(at))
 			} else {
 				lags = append(lags, 0) // here before the writer had his reply
@@ -239,16 +249,19 @@ func (b *bench) tail(ctx context.Context) ([]ratio, error) {
 	appended := make([]int, writers)
 	for w := range writers {
 		wg.Go(func() {
+			s := eventstore.Stream("bench-tail-" + eventstore.NewUUID().String())
+			batch := eventstore.Batch{Stream: s, Epoch: 1, Holder: eventstore.NewUUID(), Claim: true, Events: []eventstore.Event{{Type: "bench.happened", Data: b.data}}}
 			for i := 0; time.Since(start) < b.d; i++ {
 				time.Sleep(time.Until(start.Add(time.Duration(i*writers+w) * time.Second / rate)))
-				s := eventstore.Stream("bench-tail-" + eventstore.NewUUID().String())
-				batch := eventstore.Batch{Stream: s, Epoch: 1, Holder: eventstore.NewUUID(), Claim: true, Events: []eventstore.Event{{Type: "bench.happened", Data: b.data}}}
-				if _, err := b.store.Append(ctx, eventstore.Append{Batches: []eventstore.Batch{batch}}); err != nil {
+				batch.ID = eventstore.NewUUID()
+				done, err := b.store.Append(ctx, eventstore.Append{Batches: []eventstore.Batch{batch}})
+				if err != nil {
 					failed <- err
 					return
 				}
+				batch.Claim, batch.After = false, done.Receipts[0].Last
 				mu.Lock()
-				replied[s] = time.Now()
+				replied[batch.After.ID] = time.Now()
 				mu.Unlock()
 				appended[w]++
 			}
