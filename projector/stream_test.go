@@ -135,3 +135,38 @@ func TestOneStreamTrimmed(t *testing.T) {
 		t.Errorf("%v, %v", err, db.kept)
 	}
 }
+
+// TestDedicatedStream: a stream that is in no feed is followed by its seqnos, goes on
+// where it was left, holds its entries, and notices another history.
+func TestDedicatedStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &announcer{direct: true}
+		e := newEnv(t, &eventstore.Options{Announcer: a})
+		const log = eventstore.Stream("log-a")
+		e.ok(e.store.CreateCategory(t.Context(), eventstore.CategorySpec{Name: "log", Layout: eventstore.Dedicated, TrimFreely: true}))
+		e.ok(e.store.CreateStreams(t.Context(), log))
+		db := &database{}
+		o := &projector.Options{Stream: log, PageSize: 3, PollInterval: time.Hour}
+		for round := range 3 {
+			e.deposit(log, 5)
+			stop := run(t, projector.New(e.store, "p", "log", db, o))
+			synctest.Wait()
+			e.deposit(log, 5)
+			time.Sleep(20 * time.Millisecond) // the hint wakes it
+			stop()
+			kept, handled, _ := db.get()
+			want := 10 * (round + 1)
+			if handled != want || kept.Seqno != eventstore.Seqno(want) || kept.Mark.ID != e.marks[log].ID || kept.Position != 0 {
+				t.Fatalf("round %d: %d handled, checkpoint %+v, want %d", round, handled, kept, want)
+			}
+			if r, err := e.store.Trim(t.Context(), log, 1000, false); err != nil || r.Trimmed >= eventstore.Seqno(want) || r.StoppedBy == "" {
+				t.Errorf("round %d: trimmed %+v, %v, want the projector's mark kept", round, r, err)
+			}
+		}
+		e.ok(e.store.DropStream(t.Context(), log)) // and made anew, with other entries
+		e.ok(e.store.CreateStreams(t.Context(), log))
+		delete(e.marks, log)
+		e.deposit(log, 40)
+		wantKind(t, projector.New(e.store, "p", "log", db, o).Run(t.Context()), eventstore.ErrDiverged)
+	})
+}

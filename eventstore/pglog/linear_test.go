@@ -16,6 +16,7 @@ import (
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/logtest"
 	"github.com/wattle-es/wattle/eventstore/pglog"
+	"github.com/wattle-es/wattle/internal/cutproxy"
 	"github.com/wattle-es/wattle/migrations/pgtest"
 )
 
@@ -59,12 +60,19 @@ func TestLinear(t *testing.T) {
 // connections cut, and its server killed and started again.
 func TestLinearFaults(t *testing.T) {
 	srv, admin := server(t)
-	p := newProxy(t, "127.0.0.1:"+strconv.Itoa(srv.Port()))
+	p, err := cutproxy.New("127.0.0.1:" + strconv.Itoa(srv.Port()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
 	f := &linearFaults{t: t, srv: srv, admin: admin, proxy: p, every: 50}
 	if soak() {
 		f.every = 500
 	}
-	h := linearHarness(srv.DSN(), p.config, func(testing.TB) string { return "" })
+	through := func(c *pgxpool.Config) {
+		c.ConnConfig.Host, c.ConnConfig.Port, c.ConnConfig.Fallbacks = "127.0.0.1", uint16(p.Port()), nil
+	}
+	h := linearHarness(srv.DSN(), through, func(testing.TB) string { return "" })
 	logtest.Linear(t, h, logtest.LinearOptions{Histories: linearHistories(24), Logs: 3, Parallel: 4, Limit: 8 * time.Minute, Fault: f.one})
 	t.Logf("faults: %d sessions ended, %d connections cut, %d times the server was killed", f.ended, f.cut, f.killed)
 	if f.ended == 0 || f.cut == 0 || f.killed == 0 {
@@ -84,7 +92,7 @@ type linearFaults struct {
 	t                     testing.TB
 	srv                   *pgtest.Server
 	admin                 *pgxpool.Pool
-	proxy                 *proxy
+	proxy                 *cutproxy.Proxy
 	every                 int // how many faults until the server is killed
 	n, ended, cut, killed int
 }
@@ -101,7 +109,11 @@ func (f *linearFaults) one(rng *rand.Rand) {
 		f.admin.Reset()
 	case f.n%2 == 0:
 		f.cut++
-		f.proxy.harm(rng)
+		fault := cutproxy.Fault{Direction: cutproxy.ToServer, After: int64(rng.IntN(1500)), Mode: []cutproxy.Mode{cutproxy.FIN, cutproxy.RST}[rng.IntN(2)]}
+		if rng.IntN(2) == 0 { // the server has carried it out, the answer does not arrive
+			fault.Direction, fault.After = cutproxy.ToClient, int64(rng.IntN(60))
+		}
+		f.proxy.Arm(fault)
 	default:
 		tag, err := f.admin.Exec(context.Background(), "select pg_terminate_backend(pid) from (select pid from pg_stat_activity where application_name = 'linear' order by random() limit 1) x")
 		if err != nil {
