@@ -54,6 +54,9 @@ func (l *Log) LogStatements(ctx context.Context, s eventstore.Stream, after even
 	}, err
 }
 
+// IndexOnly is what every read of a dedicated stream begins with.
+const IndexOnly = indexOnly
+
 // LogTables are the names of a dedicated stream's tables, with the schema.
 func (l *Log) LogTables(ctx context.Context, s eventstore.Stream) (tables [2]string, err error) {
 	c, err := l.number(ctx, l.pool, "read", s.Category(), s)

@@ -163,7 +163,7 @@ func TestLogReadsTouchLittle(t *testing.T) {
 		}
 		for name, sql := range statements {
 			tx := begin(t, p)
-			exec1(t, tx, "select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'on', true)")
+			exec1(t, tx, pglog.IndexOnly)
 			rows, err := tx.Query(t.Context(), "explain (analyze, buffers, timing off) "+sql)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)

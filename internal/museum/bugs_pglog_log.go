@@ -43,8 +43,6 @@ var logBugs = area{"log", "eventstore/pglog", []bug{
 		"		l.reclaimSoon()\n", "", "TestReclaimsIn"},
 	{"reclaimed where nothing may run", "eventstore/pglog/background.go",
 		"	if b.every < 0 {", "	if false {", "TestReclaimsNothing"},
-	{"background goes on behind Close", "eventstore/pglog/pglog.go",
-		"	l.background.end()\n", "", "TestReclaimsIn"},
 	{"backlog waits for the end of another reader", "eventstore/pglog/pace.go",
 		"	if !p.ends[after] {", "	if false {", "TestPace"},
 	{"reader rests behind a page with entries", "eventstore/pglog/pace.go",
