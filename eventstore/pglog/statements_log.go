@@ -88,12 +88,18 @@ func halves(where string) string {
 
 // orphanTables are those of streams that are in the registry no more, some at a time,
 // and the parents of categories that are gone when they have no more below them.
-const orphanTables = `(select c.relname from pg_inherits p join pg_inherits i on i.inhparent = p.inhrelid join pg_class c on c.oid = i.inhrelid
-  where p.inhparent = '{q}.logs'::regclass
-    and not exists (select from {s}.streams s where s.ordinal = split_part(c.relname, '_', 2)::bigint and s.ring <> 0) order by c.relname limit 64)
+var orphanTables = `(select c.relname from pg_inherits p join pg_inherits i on i.inhparent = p.inhrelid join pg_class c on c.oid = i.inhrelid
+  where p.inhparent = '{q}.logs'::regclass and c.relname ~ '^log_[0-9]+_[01]$'
+    and not exists (select from {s}.streams s where s.ordinal = ` + numberIn("log_[0-9]+_[01]", "bigint") + ` and s.ring <> 0) order by c.relname limit 64)
 union all select c.relname from pg_inherits p join pg_class c on c.oid = p.inhrelid
-  where p.inhparent = '{q}.logs'::regclass and not exists (select from pg_inherits i where i.inhparent = c.oid)
-    and not exists (select from {s}.categories k where k.id = split_part(c.relname, '_', 2)::int)`
+  where p.inhparent = '{q}.logs'::regclass and c.relname ~ '^logs_[0-9]+$' and not exists (select from pg_inherits i where i.inhparent = c.oid)
+    and not exists (select from {s}.categories k where k.id = ` + numberIn("logs_[0-9]+", "int") + `)`
+
+// numberIn is the number in the name of table c, NULL in other names: the server may look
+// at those before it has joined them away.
+func numberIn(pattern, typ string) string {
+	return `case when c.relname ~ '^` + pattern + `$' then split_part(c.relname, '_', 2)::` + typ + ` end`
+}
 
 // newLogStatements fills in the schema. A limit is one of seqnos, not of rows: seqnos
 // have no gap, and the ranges of the index are found by them.
