@@ -21,6 +21,7 @@ type background struct {
 	every   time.Duration // negative: never
 	mu      sync.Mutex
 	timer   *time.Timer // not nil: a round is to come or under way
+	again   bool        // something was trimmed since the round began
 	ended   time.Time   // when the last one ended
 	stop    context.CancelFunc
 	closed  bool
@@ -35,6 +36,7 @@ func (l *Log) reclaimSoon() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.again = true
 	if b.closed || b.timer != nil {
 		return
 	}
@@ -51,19 +53,23 @@ func (l *Log) reclaimSoon() {
 	})
 }
 
-// reclaimRound reclaims to the end. If another process was at it, or a table in use,
-// another round follows.
+// reclaimRound reclaims to the end. If something was trimmed meanwhile, another process
+// was at it, or a table in use, another round follows.
 func (l *Log) reclaimRound(ctx context.Context) {
+	b := &l.background
+	b.mu.Lock()
+	b.again = false
+	b.mu.Unlock()
 	out, err := l.Reclaim(ctx, 0)
 	if err != nil && ctx.Err() == nil {
 		l.logger.WarnContext(ctx, "space of trimmed entries not reclaimed; another trim tries again", "error", err)
 	}
-	b := &l.background
 	b.mu.Lock()
 	b.timer, b.ended = nil, time.Now()
+	again := b.again
 	b.stop()
 	b.mu.Unlock()
-	if out.More && err == nil {
+	if again || out.More && err == nil {
 		l.reclaimSoon()
 	}
 }
