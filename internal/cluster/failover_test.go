@@ -49,6 +49,10 @@ func TestFailoverSynchronous(t *testing.T) {
 	deposits := deposit(t, store)
 	w.working("start", time.Now())
 
+	// Whose postmaster is killed ends its wait for the standby and shows for a moment what
+	// the standby has not: nobody is to reach it then, as when the machine is gone.
+	front.Point(0)
+	front.Cut()
 	a.KillPostmaster(t)
 	front.Point(b.Port())
 	b.Promote(t)
