@@ -33,6 +33,9 @@
 //     fillfactor: a DO block over SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = '<schema>.entries'::regclass,
 //     entries_0 among them.
 //
+// The tables of dedicated streams hang under table logs in the same way, two levels down (see 00002_dedicated.sql): ALTER
+// TABLE on logs reaches them all.
+//
 // A migration that runs while processes of the version before still append must stay readable to them.
 package migrations
 

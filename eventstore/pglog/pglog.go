@@ -24,6 +24,12 @@
 // database do not hold each other up. The key holds the low 32 bits of the value;
 // a lock would have to be held over 2^31 draws to be misread.
 //
+// # Dedicated streams
+//
+// A stream of a dedicated category has two tables of its own, a ring that TRUNCATE
+// empties (see ring.go), and no place in the feed. Appends to all of them are one text
+// through a partitioned parent; reads name the two tables and go unprepared.
+//
 // # Sessions
 //
 // All names are qualified by the schema, search_path is never used. READ
