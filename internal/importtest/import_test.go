@@ -33,6 +33,7 @@ var law = map[string][]string{
 	"examples":                {"eventstore", "aggregate", "projector", "migrations", "examples"},
 	"cmd":                     {"eventstore", "aggregate", "projector", "migrations", "examples", "cmd"},
 	"internal":                {"eventstore", "aggregate", "projector", "migrations", "examples", "internal"},
+	"internal/vfs":            {},
 }
 
 // lean packages are compiled to WebAssembly: they and all they import keep to the
