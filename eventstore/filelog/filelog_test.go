@@ -1,0 +1,40 @@
+// The conformance suite on a log in files.
+
+package filelog_test
+
+import (
+	"testing"
+
+	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/filelog"
+	"github.com/wattle-es/wattle/eventstore/logtest"
+)
+
+func harness(o filelog.Options) logtest.Harness {
+	return logtest.Harness{Open: func(t testing.TB) eventstore.Log {
+		l, err := filelog.Open(t.TempDir(), &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := l.Close(); err != nil {
+				t.Errorf("Close = %v", err)
+			}
+		})
+		return l
+	}}
+}
+
+func TestLog(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    filelog.Options
+	}{{"usual", filelog.Options{}}, {"small", filelog.Options{SegmentBytes: filelog.MinSegmentBytes, OpenFiles: 4}}} {
+		t.Run(c.name, func(t *testing.T) {
+			h := harness(c.o)
+			logtest.Run(t, h)
+			logtest.Run(t, logtest.Dedicated(h))
+			logtest.Probe(t, h, logtest.ProbeOptions{})
+		})
+	}
+}

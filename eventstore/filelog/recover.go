@@ -1,0 +1,339 @@
+// Recovery: from the files to a registry, and to a file that can be appended to.
+
+package filelog
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/wattle-es/wattle/eventstore"
+)
+
+// recover reads the store. The owner also removes what a crash has left.
+func (l *Log) recover() error {
+	m, err := l.readManifest()
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		if m, err = l.create(); err != nil {
+			return err
+		}
+	}
+	l.manifest, l.incarnation = m, m.incarnation
+	if err := l.checkFiles(); err != nil {
+		return err
+	}
+	if l.reg, err = l.readRegistry(m.registry); err != nil {
+		return err
+	}
+	for _, e := range m.segments {
+		l.segments = append(l.segments, l.segmentOf(e))
+	}
+	if err := l.replay(); err != nil {
+		return err
+	}
+	return l.prepareActive()
+}
+
+func (l *Log) segmentOf(e segmentEntry) *segment {
+	return &segment{header: header{generation: e.generation, incarnation: l.incarnation, base: e.base, salt: e.salt},
+		files: l.files, size: e.size, end: e.end, live: unknownLive}
+}
+
+// readManifest returns the manifest, nil if there is no store.
+func (l *Log) readManifest() (*manifest, error) {
+	b, err := readFile(l.fs, manifestName)
+	if absent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, unavailable("open", "", err)
+	}
+	m, err := decodeManifest(b)
+	if err != nil {
+		return nil, corruptFile("open", manifestName, err)
+	}
+	return m, nil
+}
+
+// create makes an empty store. A crash before the manifest is there leaves a segment
+// without a record, which the next attempt removes; one with records means that a
+// manifest is missing.
+func (l *Log) create() (*manifest, error) {
+	if l.readOnly {
+		return nil, &eventstore.Error{Kind: eventstore.ErrNotMigrated, Op: "open", Wanted: "a store in " + l.dir, Found: "no manifest",
+			Hint: "open it for writing to create one"}
+	}
+	names, err := l.fs.List()
+	if err != nil {
+		return nil, unavailable("open", "", err)
+	}
+	for _, name := range names {
+		if !ours(name) {
+			continue
+		}
+		if err := l.checkLeftover(name); err != nil {
+			return nil, err
+		}
+	}
+	m := &manifest{incarnation: eventstore.NewUUID(), edition: 1}
+	h := l.newHeader(m.incarnation, 1)
+	if err := l.createSegment(h); err != nil {
+		return nil, unavailable("create", "", err)
+	}
+	m.segments = []segmentEntry{{base: h.base, salt: h.salt, size: segmentHeader}}
+	if err := replaceManifest(l.fs, m); err != nil {
+		return nil, unavailable("create", "", err)
+	}
+	return m, nil
+}
+
+// checkLeftover removes a file of a store that was never finished.
+func (l *Log) checkLeftover(name string) error {
+	if name != segmentName(1, 0) && name != manifestNew {
+		return corrupt("open", manifestName, 0, 0, fmt.Errorf("%w: it is not there, but %s is", errDamaged, name))
+	}
+	if name == segmentName(1, 0) {
+		b, err := readFile(l.fs, name)
+		if err != nil {
+			return unavailable("open", "", err)
+		}
+		if len(b) > segmentHeader && slices.ContainsFunc(b[segmentHeader:], func(c byte) bool { return c != 0 }) {
+			return corrupt("open", manifestName, 0, 0, fmt.Errorf("%w: it is not there, but %s holds records", errDamaged, name))
+		}
+	}
+	if err := l.fs.Remove(name); err != nil {
+		return unavailable("open", "", err)
+	}
+	return nil
+}
+
+func (l *Log) newHeader(incarnation eventstore.UUID, base uint64) header {
+	var salt [4]byte
+	rand.Read(salt[:])
+	return header{incarnation: incarnation, base: base, salt: binary.LittleEndian.Uint32(salt[:]), created: l.now()}
+}
+
+// createSegment makes the file of a segment, durable with its name.
+func (l *Log) createSegment(h header) error {
+	if err := writeFile(l.fs, segmentName(h.base, h.generation), h.encode()); err != nil {
+		return err
+	}
+	return l.fs.SyncDir()
+}
+
+// ours says if a file name is one that a store uses.
+func ours(name string) bool {
+	return name == manifestName || name == manifestNew || strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".idx") || strings.HasSuffix(name, ".reg")
+}
+
+func registryName(position uint64) string { return fmt.Sprintf("%019d.reg", position) }
+
+// wanted returns the files that a manifest names.
+func (m *manifest) wanted() map[string]bool {
+	w := map[string]bool{manifestName: true}
+	for _, s := range m.segments {
+		w[s.name()] = true
+	}
+	if m.registry > 0 {
+		w[registryName(m.registry)] = true
+	}
+	return w
+}
+
+// checkFiles demands that all files are there. The owner removes those of unfinished
+// work: nothing in them was acked, for an ack comes after the manifest.
+func (l *Log) checkFiles() error {
+	names, err := l.fs.List()
+	if err != nil {
+		return unavailable("open", "", err)
+	}
+	wanted := l.manifest.wanted()
+	for _, name := range names {
+		keep := wanted[name] || !ours(name) || strings.HasSuffix(name, ".idx") && wanted[strings.TrimSuffix(name, ".idx")+".log"]
+		if !keep && !l.readOnly {
+			if err := l.fs.Remove(name); err != nil {
+				return unavailable("open", "", err)
+			}
+		}
+		delete(wanted, name)
+	}
+	for name := range wanted {
+		return corrupt("open", name, 0, 0, fmt.Errorf("%w: the manifest names it, and it is not there", errDamaged))
+	}
+	return nil
+}
+
+func (l *Log) readRegistry(position uint64) (*registry, error) {
+	if position == 0 {
+		return newRegistry(), nil
+	}
+	name := registryName(position)
+	b, err := readFile(l.fs, name)
+	if err != nil {
+		return nil, unavailable("open", "", err)
+	}
+	r, err := decodeRegistry(b, l.incarnation)
+	if err == nil && r.position != position {
+		err = fmt.Errorf("%w: the registry at position %d", errDamaged, r.position)
+	}
+	if err != nil {
+		return nil, corruptFile("open", name, err)
+	}
+	return r, nil
+}
+
+// replay applies the records that the registry file does not hold, and looks at all of
+// the active segment.
+func (l *Log) replay() error {
+	for _, s := range l.segments {
+		active := s.end == 0
+		if !active && s.end <= l.reg.position {
+			continue
+		}
+		f, err := s.use()
+		if err != nil {
+			return unavailable("open", "", err)
+		}
+		if err = l.checkHeader(s); err == nil && active {
+			err = l.replayActive(s)
+		} else if err == nil {
+			err = s.scan(f, segmentHeader, s.size, func(h recordHead, b []byte, offset int64) error {
+				return l.replayRecord(s, h, b, offset, nil)
+			})
+		}
+		s.release()
+		if err != nil {
+			return err
+		}
+		if !active && l.reg.position != s.end {
+			return corrupt("open", s.name(), s.size, l.reg.position, fmt.Errorf("%w: its last position should be %d", errDamaged, s.end))
+		}
+	}
+	return nil
+}
+
+// checkHeader demands that the head of a segment's file says what the manifest does.
+func (l *Log) checkHeader(s *segment) error {
+	f, err := s.use()
+	if err != nil {
+		return unavailable("open", "", err)
+	}
+	defer s.release()
+	b := make([]byte, segmentHeader)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		return s.readError(err, 0)
+	}
+	h, err := decodeHeader(b)
+	if err == nil {
+		s.created = h.created
+		h.created = s.created
+		if h != s.header {
+			err = fmt.Errorf("%w: the head of another segment", errDamaged)
+		}
+	}
+	if err != nil {
+		return corruptFile("open", s.name(), err)
+	}
+	return nil
+}
+
+// replayRecord applies a record and notes it in an index, if there is one.
+func (l *Log) replayRecord(s *segment, h recordHead, b []byte, offset int64, x *memIndex) error {
+	body, err := decodeBody(h.kind, b)
+	if err == nil && h.position > l.reg.position {
+		if s.generation == 0 && h.position != l.reg.position+1 {
+			err = fmt.Errorf("%w: position %d", errDamaged, h.position)
+		} else {
+			err = l.reg.apply(body, h.position, spanOf(body))
+		}
+	}
+	if err != nil {
+		return corrupt("open", s.name(), offset, l.reg.position, err)
+	}
+	if x != nil {
+		x.add(body, h.position, offset, h.size())
+	}
+	return nil
+}
+
+// replayActive looks at every record of the active segment, and finds its end.
+func (l *Log) replayActive(s *segment) error {
+	f, err := s.use()
+	if err != nil {
+		return unavailable("open", "", err)
+	}
+	defer s.release()
+	bytes, err := f.Size()
+	if err != nil {
+		return unavailable("open", "", err)
+	}
+	floor := s.size // durable for sure
+	l.active = newMemIndex()
+	s.index = l.active
+	r := scanner{segment: s, file: f, to: bytes}
+	at := int64(segmentHeader)
+	for at < bytes {
+		h, b, err := r.record(at)
+		if errors.Is(err, eventstore.ErrCorrupt) {
+			err = l.judgeTail(&r, at, floor, err)
+			if err != nil && l.readOnly {
+				// Its owner may have written it since it was read.
+				r.b = nil
+				if _, _, again := r.record(at); again == nil {
+					continue
+				}
+			}
+			if err != nil {
+				return err
+			}
+			break
+		}
+		if err == nil {
+			err = l.replayRecord(s, h, b, at, l.active)
+		}
+		if err != nil {
+			return err
+		}
+		at += h.size()
+	}
+	if at < floor {
+		return corrupt("open", s.name(), at, l.reg.position, fmt.Errorf("%w: %d bytes were durable", errDamaged, floor))
+	}
+	s.size = at
+	return nil
+}
+
+// prepareActive makes the active file ready for writing: what stands behind its last
+// record is cut off, and all before it is made durable, for a crash of the process alone
+// may have left records that nobody has synced, and readers are about to see them.
+func (l *Log) prepareActive() error {
+	s := l.activeSegment()
+	f, err := l.fs.Open(s.name())
+	if err != nil {
+		return unavailable("open", "", err)
+	}
+	if l.readOnly {
+		defer f.Close()
+		return l.syncRead(f)
+	}
+	bytes, err := f.Size()
+	if err == nil && bytes > s.size {
+		err = f.Truncate(s.size)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		f.Close()
+		return unavailable("open", "", err)
+	}
+	l.file, l.allocated = f, s.size
+	l.synced.Store(s.size)
+	return nil
+}
