@@ -26,8 +26,8 @@ func (f *faultyFile) WriteAt(p []byte, off int64) (int, error) {
 	cause, err := f.begin(OpWrite, off, int64(len(p)))
 	var short *ShortWrite
 	if errors.As(cause, &short) {
-		n, innerErr := f.File.WriteAt(p[:min(short.N, len(p))], off)
-		return n, errors.Join(err, innerErr)
+		_, innerErr := f.File.WriteAt(p[:min(short.N, len(p))], off)
+		return 0, errors.Join(err, innerErr) // 0 is what os.File says then
 	}
 	if err != nil {
 		return 0, err

@@ -156,6 +156,7 @@ func (m *Mem) find(op, name string, want bool) (*inode, error) {
 	return nil, &fs.PathError{Op: op, Path: name, Err: err}
 }
 
+// Create implements FS.
 func (m *Mem) Create(name string) (File, error) {
 	o := m.begin(Op{Kind: OpCreate, Name: name})
 	m.mu.Lock()
@@ -194,6 +195,7 @@ func (o dirOp) apply(names map[string]*inode) {
 	}
 }
 
+// Open implements FS.
 func (m *Mem) Open(name string) (File, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,6 +206,7 @@ func (m *Mem) Open(name string) (File, error) {
 	return &memFile{m: m, name: name, ino: ino}, nil
 }
 
+// Rename implements FS.
 func (m *Mem) Rename(from, to string) error {
 	o := m.begin(Op{Kind: OpRename, Name: from, To: to})
 	m.mu.Lock()
@@ -218,6 +221,7 @@ func (m *Mem) Rename(from, to string) error {
 	return nil
 }
 
+// Remove implements FS.
 func (m *Mem) Remove(name string) error {
 	o := m.begin(Op{Kind: OpRemove, Name: name})
 	m.mu.Lock()
@@ -229,6 +233,7 @@ func (m *Mem) Remove(name string) error {
 	return nil
 }
 
+// List implements FS.
 func (m *Mem) List() ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -238,6 +243,7 @@ func (m *Mem) List() ([]string, error) {
 	return slices.Sorted(maps.Keys(m.names)), nil
 }
 
+// SyncDir implements FS.
 func (m *Mem) SyncDir() error {
 	m.begin(Op{Kind: OpSyncDir})
 	m.mu.Lock()
@@ -249,6 +255,7 @@ func (m *Mem) SyncDir() error {
 	return nil
 }
 
+// Lock implements FS.
 func (m *Mem) Lock(name string) (io.Closer, error) {
 	o := m.begin(Op{Kind: OpLock, Name: name})
 	m.mu.Lock()

@@ -24,7 +24,10 @@ func control(f *os.File, call func(fd int) error) error {
 			callErr = call(int(fd))
 		}
 	})
-	return errors.Join(err, callErr)
+	if err != nil {
+		return fs.ErrClosed // it has no other, and this one is not exported
+	}
+	return callErr
 }
 
 func syncDir(dir *os.File) error { return dir.Sync() }

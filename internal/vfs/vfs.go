@@ -43,7 +43,8 @@ type FS interface {
 }
 
 // File is an open file. Reads and writes may go on at once; what a read sees of an
-// overlapping write is undefined.
+// overlapping write is undefined. After an error of WriteAt, Truncate or Allocate any
+// part of it may have been done, whatever count came with it.
 type File interface {
 	io.ReaderAt
 	io.WriterAt
@@ -59,8 +60,8 @@ type File interface {
 	// Sync makes the content and the size durable, as fdatasync does.
 	Sync() error
 	// Map maps the first size bytes (at least 1, at most the file's) into memory, for
-	// reading. The file may be closed while it is mapped. errors.ErrUnsupported where the
-	// platform cannot; then use ReadAt.
+	// reading; whether later writes show in it is undefined. The file may be closed while
+	// it is mapped. errors.ErrUnsupported where the platform cannot; then use ReadAt.
 	Map(size int64) (Mapping, error)
 }
 
