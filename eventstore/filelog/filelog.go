@@ -62,12 +62,13 @@ type Log struct {
 	lock        io.Closer
 
 	// mu is for what readers look at. Only the writer changes it, so the writer reads
-	// without it.
+	// without it, but for segments, which the reclaimer replaces too.
 	mu       sync.RWMutex
 	closed   bool
 	reg      *registry
 	segments []*segment // in order, the active one last; replaced, never changed
-	active   *memIndex  // of the active one
+	current  *segment   // the active one
+	active   *memIndex  // its index
 
 	manifestMu sync.Mutex
 	manifest   *manifest // as it stands on disk
@@ -217,7 +218,8 @@ func (l *Log) enter(ctx context.Context, op string, s eventstore.Stream) error {
 	return nil
 }
 
-func (l *Log) activeSegment() *segment { return l.segments[len(l.segments)-1] }
+// activeSegment is the segment that is written to. The writer may ask without the lock.
+func (l *Log) activeSegment() *segment { return l.current }
 
 // Incarnation returns the store's.
 func (l *Log) Incarnation() eventstore.UUID { return l.incarnation }

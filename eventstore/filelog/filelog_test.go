@@ -4,10 +4,12 @@ package filelog_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/filelog"
 	"github.com/wattle-es/wattle/eventstore/logtest"
+	"github.com/wattle-es/wattle/eventstore/memlog"
 )
 
 func harness(o filelog.Options) logtest.Harness {
@@ -29,7 +31,7 @@ func TestLog(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    filelog.Options
-	}{{"usual", filelog.Options{}}, {"small", filelog.Options{SegmentBytes: filelog.MinSegmentBytes, OpenFiles: 4}}} {
+	}{{"usual", filelog.Options{}}, {"small", filelog.Options{SegmentBytes: filelog.MinSegmentBytes, OpenFiles: 4, ReclaimEvery: 20 * time.Millisecond}}} {
 		t.Run(c.name, func(t *testing.T) {
 			h := harness(c.o)
 			logtest.Run(t, h)
@@ -38,3 +40,13 @@ func TestLog(t *testing.T) {
 		})
 	}
 }
+
+func TestRandom(t *testing.T) {
+	logtest.Random(t, harness(filelog.Options{SegmentBytes: filelog.MinSegmentBytes, ReclaimEvery: time.Millisecond}), memory)
+}
+
+func TestLinear(t *testing.T) {
+	logtest.Linear(t, harness(filelog.Options{SegmentBytes: filelog.MinSegmentBytes, ReclaimEvery: time.Millisecond}), logtest.LinearOptions{})
+}
+
+func memory(testing.TB) eventstore.Log { return memlog.New(nil) }

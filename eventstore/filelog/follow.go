@@ -44,7 +44,7 @@ func (f *follower) reopen(l *Log) error {
 	}
 	l.mu.Lock()
 	old := l.segments
-	l.reg, l.segments, l.active, l.files = next.reg, next.segments, next.active, next.files
+	l.reg, l.segments, l.current, l.active, l.files = next.reg, next.segments, next.current, next.active, next.files
 	l.mu.Unlock()
 	l.manifest = next.manifest
 	for _, s := range old {

@@ -34,6 +34,7 @@ func (l *Log) recover() error {
 	for _, e := range m.segments {
 		l.segments = append(l.segments, l.segmentOf(e))
 	}
+	l.current = l.segments[len(l.segments)-1]
 	if err := l.replay(); err != nil {
 		return err
 	}

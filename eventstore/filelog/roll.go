@@ -72,7 +72,7 @@ func (w *writer) switchTo(old *segment, entry segmentEntry, h header, file vfs.F
 	next.created = h.created
 
 	w.mu.Lock()
-	w.active = newMemIndex()
+	w.current, w.active = next, newMemIndex()
 	next.index = w.active
 	w.segments = append(slices.Clone(w.segments[:len(w.segments)-1]), sealed, next)
 	w.mu.Unlock()
