@@ -26,7 +26,8 @@ import (
 
 const (
 	manifestName   = "MANIFEST"
-	manifestNew    = "MANIFEST.new"
+	newSuffix      = ".new" // of a file that will be renamed when it is whole
+	manifestNew    = manifestName + newSuffix
 	manifestMagic  = "wattleMF"
 	manifestHeader = 64
 )

@@ -130,7 +130,8 @@ func (l *Log) createSegment(h header) error {
 
 // ours says if a file name is one that a store uses.
 func ours(name string) bool {
-	return name == manifestName || name == manifestNew || strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".idx") || strings.HasSuffix(name, ".reg")
+	bare := strings.TrimSuffix(name, newSuffix)
+	return bare == manifestName || strings.HasSuffix(bare, ".log") || strings.HasSuffix(bare, ".idx") || strings.HasSuffix(bare, ".reg")
 }
 
 func registryName(position uint64) string { return fmt.Sprintf("%019d.reg", position) }

@@ -107,7 +107,7 @@ func decodeRegistry(b []byte, incarnation eventstore.UUID) (*registry, error) {
 	d = &decoder{b: b[registryHeader:]}
 	r.decodeCategories(d)
 	r.decodeStreams(d)
-	for range d.count(20) {
+	for range d.count(21) {
 		h := d.hold()
 		r.holds[keyOf(h)] = h
 	}
@@ -134,7 +134,7 @@ func (r *registry) decodeStreams(d *decoder) {
 		d.fail()
 		return
 	}
-	n := d.count(60)
+	n := d.count(40)
 	r.streams = make(map[eventstore.Stream]*stream, n)
 	r.ordinals = make([]*stream, 1, n+1)
 	all := make([]stream, n)

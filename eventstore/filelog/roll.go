@@ -85,10 +85,13 @@ func (w *writer) switchTo(old *segment, entry segmentEntry, h header, file vfs.F
 // lets readers go over to it.
 func (l *Log) writeIndex(s *segment, x *memIndex) error {
 	name := indexName(s.base, s.generation)
-	if err := l.fs.Remove(name); err != nil && !absent(err) {
+	if err := l.fs.Remove(name + newSuffix); err != nil && !absent(err) {
 		return err
 	}
-	if err := writeFile(l.fs, name, encodeIndex(s.header, s.size, x)); err != nil {
+	if err := writeFile(l.fs, name+newSuffix, encodeIndex(s.header, s.size, x)); err != nil {
+		return err
+	}
+	if err := l.fs.Rename(name+newSuffix, name); err != nil { // who reads beside us sees all of it, or none
 		return err
 	}
 	// The name need not be durable: an index that is missing is made again.
