@@ -76,7 +76,8 @@ func (m *Mem) Crash(c Choice) *Mem {
 	image := &Mem{inodes: m.inodes, count: m.count, names: map[string]*inode{}}
 	m.walk(c.Pick, func(name string, ino *inode, f *fate) {
 		content := ino.build(f, c.Seed)
-		image.names[name] = &inode{id: ino.id, live: content.share(), base: content}
+		content.shared = true
+		image.names[name] = &inode{id: ino.id, live: content, base: content}
 	})
 	image.durable = maps.Clone(image.names)
 	return image

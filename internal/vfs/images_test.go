@@ -117,6 +117,23 @@ func TestTorn(t *testing.T) {
 	}
 }
 
+// TestCut: what was cut off does not come back when the file grows again.
+func TestCut(t *testing.T) {
+	m, f := durable(t, "a", rep("s", 600))
+	write(t, f, 0, "x")
+	must(t, f.Truncate(10))
+	must(t, f.Truncate(700))
+	for title, image := range m.Images(100, rand.New(rand.NewPCG(1, 1))) {
+		got := files(t, image)["a"]
+		if want := (rep("s", 10) + rep("\x00", 690))[1:]; len(got) == 700 && got[1:] != want {
+			t.Errorf("%s: %q", title, got)
+		}
+	}
+	if got := content(t, f); got != "x"+rep("s", 9)+rep("\x00", 690) {
+		t.Errorf("live is %q", got)
+	}
+}
+
 func TestSample(t *testing.T) {
 	m, f := durable(t, "a", rep("s", 8*sector))
 	write(t, f, 0, rep("x", 8*sector))

@@ -67,7 +67,6 @@ func (b *blob) resize(size int) {
 	switch have := len(b.b); {
 	case size < have:
 		b.own()
-		clear(b.b[size:])
 		b.b = b.b[:size]
 	case size > have:
 		b.own()

@@ -158,6 +158,7 @@ func TestSnapshot(t *testing.T) {
 	must(t, m.Close())
 	next := m.Snapshot()
 	write(t, f, 0, "own")
+	must(t, f.Sync())
 	if got := files(t, next); got["a"] != "new" {
 		t.Errorf("the next process sees %q", got)
 	}
@@ -179,6 +180,44 @@ func TestSnapshot(t *testing.T) {
 	must(t, g.Sync())
 	if got := files(t, next.Crash(Choice{Pick: LoseAll})); got["a"] != "new" {
 		t.Errorf("what the process before wrote and this one synced is %q", got)
+	}
+}
+
+// TestApart: what is done to a disk does not show in copies of it, nor the other way.
+func TestApart(t *testing.T) {
+	m, f := durable(t, "a", rep("s", 5))
+	buffer := []byte("0")
+	for i := range int64(3) { // an odd number leaves room behind the list of operations
+		_, err := f.WriteAt(buffer, i)
+		must(t, err)
+		buffer[0]++
+	}
+	m.Crash(Choice{Pick: KeepAll})
+	next := m.Snapshot()
+	g, err := next.Open("a")
+	must(t, err)
+	last := 0
+	next.OnOp(func(o Op) { last = o.N })
+	write(t, g, 3, "g")
+	write(t, f, 3, "f")
+	for _, c := range []struct {
+		m    *Mem
+		pick func(Point) int
+		want string
+	}{
+		{m, KeepAll, "012fs"}, {next, KeepAll, "012gs"}, {m, LoseAll, "sssss"}, {next, LoseAll, "sssss"},
+	} {
+		image := c.m.Crash(Choice{Pick: c.pick})
+		if got := files(t, image)["a"]; got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+		h, err := image.Open("a")
+		must(t, err)
+		write(t, h, 0, "image")
+		must(t, h.Sync())
+	}
+	if last != 8 {
+		t.Errorf("operation 8 of this disk is number %d", last)
 	}
 }
 
