@@ -15,7 +15,7 @@ import (
 // Defaults and bounds of Options.
 const (
 	DefaultSegmentBytes = 64 << 20
-	MinSegmentBytes     = 4 << 10
+	MinSegmentBytes     = 1 << 10
 	MaxSegmentBytes     = 1 << 30
 	DefaultOpenFiles    = 128
 	DefaultReclaimEvery = 10 * time.Second
