@@ -200,9 +200,11 @@ func (r *scanner) record(offset int64) (recordHead, []byte, error) {
 	if err != nil {
 		return recordHead{}, nil, err
 	}
-	if h := decodeHead(b); h.plausible(r.salt) && h.size() <= r.to-offset {
-		if b, err = r.bytes(offset, h.size()); err != nil {
-			return h, nil, err
+	if len(b) == recordHeader {
+		if h := decodeHead(b); h.plausible(r.salt) && h.size() <= r.to-offset {
+			if b, err = r.bytes(offset, h.size()); err != nil {
+				return h, nil, err
+			}
 		}
 	}
 	h, body, err := parseRecord(b, offset, r.salt)
