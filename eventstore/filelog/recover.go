@@ -25,6 +25,12 @@ func (l *Log) recover() error {
 		}
 	}
 	l.manifest, l.incarnation = m, m.incarnation
+	if !l.readOnly {
+		// Whoever renamed this manifest may have been killed before he synced the directory.
+		if err := l.fs.SyncDir(); err != nil {
+			return unavailable("open", "", err)
+		}
+	}
 	if err := l.checkFiles(); err != nil {
 		return err
 	}
