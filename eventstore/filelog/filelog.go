@@ -71,6 +71,7 @@ type Log struct {
 	current  *segment   // the active one
 	active   *memIndex  // its index
 
+	registryMu sync.Mutex // one registry file is written at a time
 	manifestMu sync.Mutex
 	manifest   *manifest // as it stands on disk
 

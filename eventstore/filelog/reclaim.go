@@ -146,6 +146,9 @@ func (l *Log) reclaim(ctx context.Context) (out Reclaimed, err error) {
 		if len(run) == 0 || ctx.Err() != nil {
 			return out, ctx.Err()
 		}
+		if err := l.failure(); err != nil {
+			return out, failed("reclaim", err)
+		}
 		saved, err := l.rewrite(ctx, run)
 		if err != nil {
 			return out, err
