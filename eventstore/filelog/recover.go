@@ -25,6 +25,12 @@ func (l *Log) recover() error {
 		}
 	}
 	l.manifest, l.incarnation = m, m.incarnation
+	if !l.readOnly {
+		// Whoever renamed this manifest may have been killed before he synced the directory.
+		if err := l.fs.SyncDir(); err != nil {
+			return unavailable("open", "", err)
+		}
+	}
 	if err := l.checkFiles(); err != nil {
 		return err
 	}
@@ -120,8 +126,12 @@ func (l *Log) newHeader(incarnation eventstore.UUID, base uint64) header {
 	return header{incarnation: incarnation, base: base, salt: binary.LittleEndian.Uint32(salt[:]), created: l.now()}
 }
 
-// createSegment makes the file of a segment, durable with its name.
+// createSegment makes the file of a segment, durable with its name. One that is there is
+// of an attempt that failed.
 func (l *Log) createSegment(h header) error {
+	if err := l.fs.Remove(segmentName(h.base, h.generation)); err != nil && !absent(err) {
+		return err
+	}
 	if err := writeFile(l.fs, segmentName(h.base, h.generation), h.encode()); err != nil {
 		return err
 	}
