@@ -191,7 +191,8 @@ func (l *Log) countLive(ctx context.Context) error {
 	return nil
 }
 
-func (s *segment) mostlyDead() bool { return 2*s.live < s.size }
+// mostlyDead is false while the live bytes are not known.
+func (s *segment) mostlyDead() bool { return s.live < s.size-s.live }
 
 // coverSealed sees to it that the registry file covers the segments to be rewritten.
 func (l *Log) coverSealed() error {

@@ -138,10 +138,17 @@ func (l *Log) createSegment(h header) error {
 	return l.fs.SyncDir()
 }
 
-// ours says if a file name is one that a store uses.
+// ours says if a file name is one that a store uses: opening removes such files when the
+// manifest does not name them, and no others.
 func ours(name string) bool {
-	bare := strings.TrimSuffix(name, newSuffix)
-	return bare == manifestName || strings.HasSuffix(bare, ".log") || strings.HasSuffix(bare, ".idx") || strings.HasSuffix(bare, ".reg")
+	name = strings.TrimSuffix(name, newSuffix)
+	if name == manifestName {
+		return true
+	}
+	number := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+	base, rest, _ := strings.Cut(name, ".")
+	generation, kind, _ := strings.Cut(rest, ".")
+	return len(base) == 19 && number(base) && (rest == "reg" || number(generation) && (kind == "log" || kind == "idx"))
 }
 
 func registryName(position uint64) string { return fmt.Sprintf("%019d.reg", position) }

@@ -15,6 +15,9 @@ import (
 
 // Verify checks what the store of a target has stored; see eventstore.Verifier.
 func (t *Target) Verify(ctx context.Context, progress func(eventstore.Progress)) iter.Seq2[eventstore.Finding, error] {
+	if t.InFiles() {
+		return t.verifyFiles(ctx, progress)
+	}
 	return func(yield func(eventstore.Finding, error) bool) {
 		err := t.diagnose(ctx, "verify", func(pool *pgxpool.Pool) error {
 			for f, err := range pglog.Verify(ctx, pool, &pglog.Options{Schema: t.schema}, progress) {
@@ -33,6 +36,19 @@ func (t *Target) Verify(ctx context.Context, progress func(eventstore.Progress))
 	}
 }
 
+// verifyFiles opens the store beside its owner, if it has one.
+func (t *Target) verifyFiles(ctx context.Context, progress func(eventstore.Progress)) iter.Seq2[eventstore.Finding, error] {
+	return func(yield func(eventstore.Finding, error) bool) {
+		s, err := t.Open(ctx, &Options{ReadOnly: true})
+		if err != nil {
+			yield(eventstore.Finding{}, err)
+			return
+		}
+		defer s.Close()
+		s.Verify(ctx, progress)(yield)
+	}
+}
+
 // errEnough says that whoever ranges wants no more.
 var errEnough = &eventstore.Error{Kind: eventstore.ErrClosed}
 
@@ -48,7 +64,7 @@ func (t *Target) Examine(ctx context.Context) (all []eventstore.Finding, err err
 // diagnose calls f with a pool on the target's database.
 func (t *Target) diagnose(ctx context.Context, op string, f func(*pgxpool.Pool) error) error {
 	if t.config == nil {
-		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Wanted: "a store that outlives the process, as postgres://…", Found: t.name,
+		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Wanted: "a store that outlives the process, as file:DIR or postgres://…", Found: t.name,
 			Hint: "a store in memory is empty when a command opens it"}
 	}
 	pool, err := t.pool(ctx, 0, nil)
