@@ -72,10 +72,6 @@ func (l *Log) readManifest() (*manifest, error) {
 // without a record, which the next attempt removes; one with records means that a
 // manifest is missing.
 func (l *Log) create() (*manifest, error) {
-	if l.readOnly {
-		return nil, &eventstore.Error{Kind: eventstore.ErrNotMigrated, Op: "open", Wanted: "a store in " + l.dir, Found: "no manifest",
-			Hint: "open it for writing to create one"}
-	}
 	names, err := l.fs.List()
 	if err != nil {
 		return nil, unavailable("open", "", err)
@@ -87,6 +83,10 @@ func (l *Log) create() (*manifest, error) {
 		if err := l.checkLeftover(name); err != nil {
 			return nil, err
 		}
+	}
+	if l.readOnly {
+		return nil, &eventstore.Error{Kind: eventstore.ErrNotMigrated, Op: "open", Wanted: "a store in " + l.dir, Found: "no manifest",
+			Hint: "open it for writing to create one"}
 	}
 	m := &manifest{incarnation: eventstore.NewUUID(), edition: 1}
 	h := l.newHeader(m.incarnation, 1)
@@ -113,6 +113,9 @@ func (l *Log) checkLeftover(name string) error {
 		if len(b) > segmentHeader && slices.ContainsFunc(b[segmentHeader:], func(c byte) bool { return c != 0 }) {
 			return corrupt("open", manifestName, 0, 0, fmt.Errorf("%w: it is not there, but %s holds records", errDamaged, name))
 		}
+	}
+	if l.readOnly {
+		return nil
 	}
 	if err := l.fs.Remove(name); err != nil {
 		return unavailable("open", "", err)

@@ -4,12 +4,16 @@
 package open
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"io/fs"
 	"iter"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/filelog"
 	"github.com/wattle-es/wattle/eventstore/pglog"
 )
 
@@ -36,17 +40,24 @@ func (t *Target) Verify(ctx context.Context, progress func(eventstore.Progress))
 	}
 }
 
-// verifyFiles opens the store beside its owner, if it has one.
+// verifyFiles looks at the files beside their owner, if they have one.
 func (t *Target) verifyFiles(ctx context.Context, progress func(eventstore.Progress)) iter.Seq2[eventstore.Finding, error] {
 	return func(yield func(eventstore.Finding, error) bool) {
-		s, err := t.Open(ctx, &Options{ReadOnly: true})
-		if err != nil {
-			yield(eventstore.Finding{}, err)
-			return
+		for f, err := range filelog.Verify(ctx, t.dir, progress) {
+			if errors.Is(err, eventstore.ErrNotMigrated) || errors.Is(err, fs.ErrNotExist) { // no segment either, or not even a directory
+				err = cmp.Or(t.mustExist("verify"), err)
+			}
+			if !yield(f, err) || err != nil {
+				return
+			}
 		}
-		defer s.Close()
-		s.Verify(ctx, progress)(yield)
 	}
+}
+
+// Repair makes a damaged store in files one that opens; see filelog.Repair.
+func (t *Target) Repair(ctx context.Context, dry bool) ([]eventstore.Finding, error) {
+	found, err := filelog.Repair(ctx, t.dir, &filelog.RepairOptions{DryRun: dry})
+	return found, owned(err)
 }
 
 // errEnough says that whoever ranges wants no more.
