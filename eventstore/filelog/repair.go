@@ -461,8 +461,11 @@ func (r *repairer) write() error {
 	if err := replaceManifest(r.log.fs, m); err != nil {
 		return unavailable("repair", "", err)
 	}
+	wanted := m.wanted() // the new segment may have the name of one that was empty
 	for _, name := range replaced {
-		r.log.fs.Remove(name) // a copy of it was put aside
+		if !wanted[name] {
+			r.log.fs.Remove(name) // a copy of it was put aside
+		}
 	}
 	return nil
 }
