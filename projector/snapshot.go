@@ -23,6 +23,9 @@ type SnapshotOptions struct {
 	Every uint64
 	// KeepEntries is how many entries up to the snapshot stay.
 	KeepEntries uint64
+	// KeepFor is how long entries stay at least, from their Time to this process's
+	// clock; 0: no longer than KeepEntries says.
+	KeepFor time.Duration
 	// NoTrim makes snapshots and trims nothing.
 	NoTrim bool
 	// Projector are the options of the projector around it. It takes snapshots
@@ -95,9 +98,17 @@ func (s *snapshotter) snapshot(ctx context.Context, stream eventstore.Stream) er
 	return s.trim(ctx, stream, at.Seqno-eventstore.Seqno(s.o.KeepEntries))
 }
 
-// trim trims as far as holds and snapshots allow, and remembers the rest.
+// trim trims as far as the policy, holds and snapshots allow, and remembers the rest.
 func (s *snapshotter) trim(ctx context.Context, stream eventstore.Stream, through eventstore.Seqno) error {
-	done, err := s.store.Trim(ctx, stream, through, false)
+	old := through
+	if s.o.KeepFor > 0 {
+		last, err := s.store.LastBefore(ctx, stream, time.Now().Add(-s.o.KeepFor))
+		if err != nil {
+			return err
+		}
+		old = min(old, last)
+	}
+	done, err := s.store.Trim(ctx, stream, old, false)
 	if err != nil {
 		return err
 	}

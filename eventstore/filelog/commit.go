@@ -394,7 +394,7 @@ func (w *writer) apply(g *group) error {
 		s.size += r.size
 	}
 	if g.trims {
-		w.trimmed.Store(true)
+		w.dirtied.Store(true)
 	}
 	if w.o.MayLose <= 0 {
 		w.synced.Store(s.size)

@@ -62,13 +62,13 @@ func (l *Log) reclaimError(err error) error {
 
 // reclaimRound is what is done in the background.
 func (l *Log) reclaimRound(ctx context.Context) {
-	if l.failure() != nil || !l.trimmed.Swap(false) {
+	if l.failure() != nil || !l.dirtied.Swap(false) {
 		return
 	}
 	began := time.Now()
 	out, err := l.reclaim(ctx)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, eventstore.ErrClosed) {
-		l.trimmed.Store(true) // another round tries again
+		l.dirtied.Store(true) // another round tries again
 		l.logger.Warn("space of trimmed entries not given back", "directory", l.dir, "error", l.reclaimError(err))
 	}
 	if out.Segments > 0 {
