@@ -55,7 +55,7 @@ func (c *counted) Close() error {
 	return c.broken
 }
 
-// routed is a store over two backends: red holds account, item and machine, blue
+// routed is a store over two backends: red holds account, item and machine, blue box,
 // order and robot; machine and robot are dedicated.
 type routed struct {
 	t         *testing.T
@@ -68,10 +68,10 @@ func newRouted(t *testing.T) *routed {
 	t.Helper()
 	r := &routed{t: t, red: newCounted(), blue: newCounted()}
 	r.route = route(t, &eventstore.RouteOptions{Leases: "blue", Table: map[eventstore.Category]string{
-		"account": "red", "item": "red", "machine": "red", "order": "blue", "robot": "blue"}},
+		"account": "red", "item": "red", "machine": "red", "box": "blue", "order": "blue", "robot": "blue"}},
 		eventstore.Backend{Name: "red", Log: r.red}, eventstore.Backend{Name: "blue", Log: r.blue})
 	r.Store = eventstore.New(r.route, nil)
-	for _, c := range []eventstore.Category{"account", "item", "order"} {
+	for _, c := range []eventstore.Category{"account", "item", "order", "box"} {
 		r.ok(r.CreateCategory(t.Context(), eventstore.CategorySpec{Name: c, TrimFreely: true}))
 	}
 	for _, c := range []eventstore.Category{"machine", "robot"} {
@@ -161,6 +161,30 @@ func TestRouteSendsEachCategoryToItsBackend(t *testing.T) {
 	}
 }
 
+// The table goes before the default, which keeps the leases if nothing else is said.
+func TestRouteTableBeforeDefault(t *testing.T) {
+	one, two := newCounted(), newCounted()
+	r := eventstore.New(route(t, &eventstore.RouteOptions{Default: "two", Table: map[eventstore.Category]string{"here": "one"}},
+		eventstore.Backend{Name: "one", Log: one}, eventstore.Backend{Name: "two", Log: two}), nil)
+	for _, c := range []eventstore.Category{"here", "elsewhere"} {
+		if err := r.CreateCategory(t.Context(), eventstore.CategorySpec{Name: c}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Append(t.Context(), appendOf(nil, eventstore.Stream(c+"-a"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if has(t, one, "here-a") != 1 || has(t, two, "elsewhere-a") != 1 || has(t, one, "elsewhere-a")+has(t, two, "here-a") != 0 {
+		t.Error("entries lie where the table does not say")
+	}
+	if _, granted, err := r.AcquireLease(t.Context(), "l", eventstore.UUID{1}, 0); !granted || err != nil {
+		t.Fatal(err)
+	}
+	if _, granted, err := two.AcquireLease(t.Context(), "l", eventstore.UUID{2}, eventstore.DefaultLeaseTTL); granted || err != nil {
+		t.Errorf("the default does not keep the leases: %v", err)
+	}
+}
+
 func TestRouteListsWhatAllBackendsHold(t *testing.T) {
 	r := newRouted(t)
 	ctx := t.Context()
@@ -170,7 +194,7 @@ func TestRouteListsWhatAllBackendsHold(t *testing.T) {
 	for _, spec := range all {
 		names = append(names, spec.Name)
 	}
-	if want := []eventstore.Category{"account", "item", "machine", "order", "robot"}; !slices.Equal(names, want) {
+	if want := []eventstore.Category{"account", "box", "item", "machine", "order", "robot"}; !slices.Equal(names, want) {
 		t.Errorf("categories %v, wanted %v", names, want)
 	}
 	for _, h := range []eventstore.Hold{{Name: "b", Category: "account"}, {Name: "a", Category: "order"}, {Name: "b", Stream: "order-a"}, {Name: "a", Category: "item"}} {
@@ -228,6 +252,7 @@ func TestRouteRefusesWhatCrossesBackends(t *testing.T) {
 		"batches": {append1(nil, "account-a", "order-a", "item-a"), eventstore.ErrCrossBackend,
 			[]string{"append account-a:", "account-a, item-a in backend red; order-a in backend blue", "nothing was written"}},
 		"batches, the other way": {append1(nil, "order-a", "account-a"), eventstore.ErrCrossBackend, []string{"order-a in backend blue; account-a in backend red"}},
+		"batches, two elsewhere": {append1(nil, "account-a", "order-a", "order-b"), eventstore.ErrCrossBackend, []string{"order-a, order-b in backend blue"}},
 		"batches, dedicated":     {append1(nil, "machine-a", "order-a"), eventstore.ErrCrossBackend, []string{"machine-a in backend red; order-a in backend blue"}},
 		"many batches": {append1(nil, "account-1", "account-2", "account-3", "account-4", "account-5", "account-6", "account-7", "order-a"), eventstore.ErrCrossBackend,
 			[]string{"account-5 and 2 more in backend red; order-a"}},

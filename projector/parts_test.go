@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,31 +212,34 @@ func oneBackendDown(t *testing.T, name string) {
 
 // What stops one stops all: half a projection would look alive.
 func TestPartsStopTogether(t *testing.T) {
-	for _, bad := range []projector.Key{keyRed, keyBlue} {
-		r, db := newRouted(t, nil), &tables{}
-		r.deposit("account-a", 3)
-		r.deposit("order-a", 3)
-		boom := errors.New("boom")
-		db.failing(func(key projector.Key, point string) error {
-			if key == bad && point == "handle" && db.checkpoint(key).Epoch > 0 {
-				return boom
-			}
-			return nil
-		})
-		p := r.over(db, projector.Options{Tries: 2})
-		err := p.Run(within(t))
-		if !errors.Is(err, boom) || !strings.Contains(err.Error(), map[projector.Key]string{keyRed: "backend red", keyBlue: "backend blue"}[bad]) {
-			t.Errorf("Run = %v", err)
-		}
-		if s := p.Status(); s.Running || s.CaughtUp || !errors.Is(s.LastError, boom) {
-			t.Errorf("status %+v", s)
-		}
-		db.failing(nil)
-		if more, err := r.over(db).CatchUp(t.Context(), 0); more || err != nil {
-			t.Fatal(more, err)
-		}
-		db.check(r)
+	for name, bad := range map[string]projector.Key{"red": keyRed, "blue": keyBlue} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { oneStops(t, name, bad) }) })
 	}
+}
+
+func oneStops(t *testing.T, name string, bad projector.Key) {
+	r, db := newRouted(t, nil), &tables{}
+	r.deposit("account-a", 3)
+	r.deposit("order-a", 3)
+	boom := errors.New("boom")
+	db.failing(func(key projector.Key, point string) error {
+		if key == bad && point == "handle" && db.checkpoint(key).Epoch > 0 {
+			return boom
+		}
+		return nil
+	})
+	p := r.over(db, projector.Options{Tries: 2})
+	if err := p.Run(within(t)); !errors.Is(err, boom) || !strings.Contains(err.Error(), "backend "+name) {
+		t.Errorf("Run = %v", err)
+	}
+	if s := p.Status(); s.Running || s.CaughtUp || !errors.Is(s.LastError, boom) {
+		t.Errorf("status %+v", s)
+	}
+	db.failing(nil)
+	if more, err := r.over(db).CatchUp(t.Context(), 0); more || err != nil {
+		t.Fatal(more, err)
+	}
+	db.check(r)
 }
 
 func TestPartsCatchUp(t *testing.T) {
@@ -251,27 +253,6 @@ func TestPartsCatchUp(t *testing.T) {
 		t.Errorf("with red down: %v, handled %d of blue", err, db.handled(keyBlue))
 	}
 	r.down(r.red, nil)
-	// A budget that is soon used up leaves something for each.
-	db = &tables{}
-	db.failing(func(_ projector.Key, point string) error {
-		if point == "handle" {
-			time.Sleep(2 * time.Millisecond)
-		}
-		return nil
-	})
-	p = r.over(db, projector.Options{PageSize: 1})
-	more, err := p.CatchUp(t.Context(), 12*time.Millisecond)
-	if !more || err != nil || db.handled(keyRed) == 0 || db.handled(keyBlue) == 0 {
-		t.Errorf("more %v, %v: handled %d and %d", more, err, db.handled(keyRed), db.handled(keyBlue))
-	}
-	for more {
-		if more, err = p.CatchUp(t.Context(), 20*time.Millisecond); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if db.check(r); db.handled(keyRed) != 20 || db.handled(keyBlue) != 20 {
-		t.Errorf("handled %d and %d", db.handled(keyRed), db.handled(keyBlue))
-	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := p.CatchUp(ended, 0); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "backend") {
@@ -279,89 +260,33 @@ func TestPartsCatchUp(t *testing.T) {
 	}
 }
 
-// Instances that start at once fence each other in different backends. One of them
-// works on, whatever the order.
-func TestPartsOneInstanceWorks(t *testing.T) {
-	for i := range 30 {
-		synctest.Test(t, func(t *testing.T) { startAtOnce(t, i) })
-	}
-}
-
-func startAtOnce(t *testing.T, round int) {
-	r, db := newRouted(t, nil), &tables{}
-	rng := rand.New(rand.NewPCG(uint64(round), 0))
-	var mu sync.Mutex
-	db.failing(func(projector.Key, string) error {
-		mu.Lock()
-		pause := time.Duration(rng.IntN(5)) * time.Millisecond
-		mu.Unlock()
-		time.Sleep(pause)
-		return nil
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	const n = 3
-	ended := make(chan error, n)
-	for range n {
-		go func() { ended <- r.over(db).Run(ctx) }()
-	}
-	for range 40 {
-		r.deposit("account-a", 1)
-		r.deposit("order-a", 1)
-		time.Sleep(50 * time.Millisecond)
-	}
-	time.Sleep(time.Minute)
-	for range n - 1 {
-		select {
-		case err := <-ended:
-			if !errors.Is(err, eventstore.ErrFenced) {
-				t.Errorf("round %d: an instance ended with %v", round, err)
+// Each backend gets its share of the budget, and what one leaves over goes to the next.
+func TestPartsShareABudget(t *testing.T) {
+	type counts struct{ red, blue int }
+	for all, calls := range map[counts][]counts{
+		{10, 20}: {{3, 3}, {6, 6}, {9, 9}, {10, 14}, {10, 20}},
+		{20, 10}: {{3, 3}, {6, 6}, {9, 9}, {12, 10}, {15, 10}, {18, 10}, {20, 10}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r, db := newRouted(t, nil), &tables{}
+			r.deposit("account-a", all.red)
+			r.deposit("order-a", all.blue)
+			db.failing(func(_ projector.Key, point string) error {
+				if point == "handle" {
+					time.Sleep(2 * time.Millisecond)
+				}
+				return nil
+			})
+			p := r.over(db, projector.Options{PageSize: 1})
+			for _, want := range calls {
+				more, err := p.CatchUp(t.Context(), 12*time.Millisecond)
+				if got := (counts{db.handled(keyRed), db.handled(keyBlue)}); err != nil || more != (want != all) || got != want {
+					t.Errorf("of %+v: more %v, %v: handled %+v, want %+v", all, more, err, got, want)
+				}
 			}
-		default:
-			t.Errorf("round %d: more than one instance works", round)
-		}
+			db.check(r)
+		})
 	}
-	select {
-	case err := <-ended:
-		t.Errorf("round %d: no instance works on, the last ended with %v", round, err)
-	default:
-	}
-	if red, blue := db.handled(keyRed), db.handled(keyBlue); red != 40 || blue != 40 {
-		t.Errorf("round %d: handled %d and %d", round, red, blue)
-	}
-	cancel()
-	time.Sleep(time.Second)
-	db.check(r)
-}
-
-// Fenced in one backend by somebody who comes and goes, it claims again.
-func TestPartsClaimAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, db := newRouted(t, nil), &tables{}
-		p := r.over(db)
-		stop := run(t, p)
-		r.ok(p.Wait(within(t), r.deposit("account-a", 1)))
-		r.ok(p.Wait(within(t), r.deposit("order-a", 1)))
-		time.Sleep(time.Second)
-		kept := db.checkpoint(keyBlue)
-		thief := kept
-		thief.Epoch, thief.Holder = kept.Epoch+1, eventstore.UUID{7}
-		r.ok(db.Handle(t.Context(), keyBlue, kept, thief, nil))
-		r.ok(p.Wait(within(t), r.deposit("order-a", 3)))
-		if got := db.checkpoint(keyBlue); got.Epoch != thief.Epoch+1 || got.Holder != db.checkpoint(keyRed).Holder {
-			t.Errorf("checkpoint %v, want it claimed again", got)
-		}
-		// In the first backend it is the end.
-		kept = db.checkpoint(keyRed)
-		thief = kept
-		thief.Epoch, thief.Holder = kept.Epoch+1, eventstore.UUID{7}
-		r.ok(db.Handle(t.Context(), keyRed, kept, thief, nil))
-		r.deposit("account-a", 1)
-		time.Sleep(time.Minute)
-		if err := stop(); !errors.Is(err, eventstore.ErrFenced) {
-			t.Errorf("Run = %v, want ErrFenced", err)
-		}
-		db.check(r)
-	})
 }
 
 func TestPartsHolds(t *testing.T) {
