@@ -183,5 +183,8 @@ func (p *Projector) statusOfParts() Status {
 			s.Saved = one.Saved
 		}
 	}
+	if p.mistake != nil {
+		s.LastError, s.CaughtUp = p.mistake, false
+	}
 	return s
 }

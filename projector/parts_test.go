@@ -147,6 +147,11 @@ func TestPartsConfiguration(t *testing.T) {
 			t.Errorf("a category of no backend: %v", err)
 		}
 	}
+	over := projector.SnapshotOptions{Projector: projector.Options{Categories: []eventstore.Category{"order"}}}
+	unfit := projector.NewSnapshotter(r.store, "p", "account", &projector.MemoryCheckpoints{}, over)
+	if s := unfit.Status(); s.CaughtUp || !errors.Is(s.LastError, eventstore.ErrInvalid) {
+		t.Errorf("without a function to take snapshots: %+v", s)
+	}
 	p := r.over(db)
 	run(t, p)
 	until(t, func() bool { return p.Status().Running })
