@@ -215,7 +215,7 @@ func (s *Store) SaveSnapshot(ctx context.Context, sn Snapshot) error {
 	if err := sn.check(); err != nil {
 		return inOp("save snapshot", sn.Stream, err)
 	}
-	l, err := as[Snapshots](s, "save snapshot")
+	l, err := as[Snapshots](s.log, "save snapshot")
 	if err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func (s *Store) CreateCategory(ctx context.Context, spec CategorySpec) error {
 	if err != nil {
 		return inOp("create category", "", err)
 	}
-	l, err := as[Categories](s, "create category")
+	l, err := as[Categories](s.log, "create category")
 	if err != nil {
 		return err
 	}
@@ -244,7 +244,7 @@ func (s *Store) DeleteCategory(ctx context.Context, c Category) error {
 	if err := c.check(); err != nil {
 		return inOp("delete category", "", err)
 	}
-	l, err := as[Categories](s, "delete category")
+	l, err := as[Categories](s.log, "delete category")
 	if err != nil {
 		return err
 	}
@@ -253,7 +253,7 @@ func (s *Store) DeleteCategory(ctx context.Context, c Category) error {
 
 // ListCategories returns all categories ordered by name.
 func (s *Store) ListCategories(ctx context.Context) ([]CategorySpec, error) {
-	l, err := as[Categories](s, "list categories")
+	l, err := as[Categories](s.log, "list categories")
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +268,7 @@ func (s *Store) CreateStreams(ctx context.Context, streams ...Stream) error {
 			return inOp(op, stream, err)
 		}
 	}
-	l, err := as[Streams](s, op)
+	l, err := as[Streams](s.log, op)
 	if err != nil || len(streams) == 0 {
 		return err
 	}
@@ -280,7 +280,7 @@ func (s *Store) DropStream(ctx context.Context, stream Stream) error {
 	if err := stream.check(); err != nil {
 		return inOp("drop stream", stream, err)
 	}
-	l, err := as[Streams](s, "drop stream")
+	l, err := as[Streams](s.log, "drop stream")
 	if err != nil {
 		return err
 	}
@@ -292,7 +292,7 @@ func (s *Store) SetHold(ctx context.Context, h Hold) error {
 	if err := h.check(); err != nil {
 		return inOp("set hold", h.Stream, err)
 	}
-	l, err := as[Holds](s, "set hold")
+	l, err := as[Holds](s.log, "set hold")
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (s *Store) ReleaseHold(ctx context.Context, name string, c Category, stream
 	if err := h.check(); err != nil {
 		return inOp("release hold", stream, err)
 	}
-	l, err := as[Holds](s, "release hold")
+	l, err := as[Holds](s.log, "release hold")
 	if err != nil {
 		return err
 	}
@@ -315,7 +315,7 @@ func (s *Store) ReleaseHold(ctx context.Context, name string, c Category, stream
 
 // ListHolds returns all holds ordered by name, category, stream.
 func (s *Store) ListHolds(ctx context.Context) ([]Hold, error) {
-	l, err := as[Holds](s, "list holds")
+	l, err := as[Holds](s.log, "list holds")
 	if err != nil {
 		return nil, err
 	}
@@ -364,15 +364,15 @@ func (s *Store) leases(op, name string, holder UUID, ttl time.Duration) (Leases,
 	if err != nil {
 		return nil, 0, inOp(op, "", err)
 	}
-	l, err := as[Leases](s, op)
+	l, err := as[Leases](s.log, op)
 	return l, ttl, err
 }
 
 // as returns the log as one of the smaller interfaces.
-func as[T any](s *Store, op string) (T, error) {
-	l, ok := s.log.(T)
+func as[T any](log Log, op string) (T, error) {
+	l, ok := log.(T)
 	if !ok {
-		return l, fmt.Errorf("wattle: %s: %T: %w", op, s.log, errors.ErrUnsupported)
+		return l, fmt.Errorf("wattle: %s: %T: %w", op, log, errors.ErrUnsupported)
 	}
 	return l, nil
 }
