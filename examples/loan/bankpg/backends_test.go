@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/filelog"
 	"github.com/wattle-es/wattle/eventstore/memlog"
 	"github.com/wattle-es/wattle/eventstore/pglog"
 	"github.com/wattle-es/wattle/examples/loan"
@@ -28,6 +29,17 @@ var backends = []struct {
 }{
 	{"memory", func(*testing.T) eventstore.Log { return memlog.New(nil) }},
 	{"postgres", openPostgres},
+	{"files", openFiles},
+}
+
+func openFiles(t *testing.T) eventstore.Log {
+	t.Helper()
+	log, err := filelog.Open(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	return log
 }
 
 func openPostgres(t *testing.T) eventstore.Log {
