@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"syscall"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -82,7 +83,11 @@ func locked(dir string, err error) error {
 	if !errors.Is(err, vfs.ErrLocked) {
 		return unavailable("open", "", fmt.Errorf("%s: %w", dir, err))
 	}
-	return &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: "open", Wanted: "to own " + dir, Found: "another process that has it open", Err: err,
+	who, unseen := holder(filepath.Join(dir, lockName))
+	if unseen != nil || who == "" {
+		who = "another process"
+	}
+	return &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: "open", Wanted: "to own " + dir, Found: who + " that has it open", Err: err,
 		Hint: "one process owns a directory: end that one, or open read-only beside it"}
 }
 

@@ -51,7 +51,7 @@ func namesIn(t *testing.T, dir string) (names []string) {
 
 func exists(t *testing.T, dir string) bool {
 	t.Helper()
-	found, err := filelog.Exists(dir)
+	found, err := filelog.IsStore(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
