@@ -18,7 +18,7 @@ help: ## this list
 
 ifneq ($(wildcard cmd/wattle),)
 .PHONY: demo
-demo: ## the main job on generated loan applications, in memory; needs nothing but Go
+demo: ## the main job on generated loan applications, in files in your state folder; needs nothing but Go
 	@$(GO) run ./cmd/wattle demo
 endif
 
