@@ -204,7 +204,10 @@ func (l *Log) coverSealed() error {
 	}
 	var b []byte
 	var position uint64
-	if !l.errand(func(w *writer) { b, position = encodeRegistry(w.reg, w.incarnation), w.reg.position }) {
+	if !l.errand(func(w *writer) {
+		w.syncDue() // with Options.MayLose: no registry may know of more than the log
+		b, position = encodeRegistry(w.reg, w.incarnation), w.reg.position
+	}) {
 		return closedError("reclaim", "")
 	}
 	return l.writeRegistry(position, b)
