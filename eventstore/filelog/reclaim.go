@@ -205,7 +205,7 @@ func (l *Log) coverSealed() error {
 	var b []byte
 	var position uint64
 	if !l.errand(func(w *writer) {
-		w.syncDue() // with Options.MayLose: no registry may know of more than the log
+		w.syncDue() // no registry may know of more than the log
 		b, position = encodeRegistry(w.reg, w.incarnation), w.reg.position
 	}) {
 		return closedError("reclaim", "")
@@ -252,6 +252,11 @@ func (l *Log) rewrite(ctx context.Context, run []*segment) (saved int64, err err
 	if err != nil {
 		out.discard()
 		return 0, err
+	}
+	// What was left out was trimmed by records that with Options.MayLose may not be durable.
+	if !l.errand((*writer).syncDue) {
+		out.discard()
+		return 0, closedError("reclaim", "")
 	}
 	var next []*segment
 	if kept {
