@@ -35,7 +35,7 @@ func (l *Log) recover() error {
 	if err := l.checkFiles(); err != nil {
 		return err
 	}
-	if l.reg, err = l.readRegistry(m.registry); err != nil {
+	if l.reg, err = l.readRegistry(m); err != nil {
 		return err
 	}
 	for _, e := range m.segments {
@@ -199,18 +199,18 @@ func (l *Log) checkFiles() error {
 	return nil
 }
 
-func (l *Log) readRegistry(position uint64) (*registry, error) {
-	if position == 0 {
+func (l *Log) readRegistry(m *manifest) (*registry, error) {
+	if m.registry == 0 {
 		return newRegistry(), nil
 	}
-	name := registryName(position)
+	name := registryName(m.registry)
 	b, err := readFile(l.fs, name)
 	if err != nil {
 		return nil, unavailable("open", "", err)
 	}
 	r, err := decodeRegistry(b, l.incarnation)
-	if err == nil && r.position != position {
-		err = fmt.Errorf("%w: the registry at position %d", errDamaged, r.position)
+	if err == nil && (r.position != m.registry || registryChecksum(b) != m.registrySum) {
+		err = fmt.Errorf("%w: a registry of another time, at position %d", errDamaged, r.position)
 	}
 	if err != nil {
 		return nil, corruptFile("open", name, err)

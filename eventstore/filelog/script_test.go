@@ -312,6 +312,9 @@ func (p *player) dump() (string, error) {
 	return b.String(), err
 }
 
+// errSkipped says that a snapshot could not be used.
+var errSkipped = errors.New("snapshot skipped")
+
 func (p *player) dumpStream(b *strings.Builder, s eventstore.Stream) error {
 	h, err := p.store.Head(p.ctx, s)
 	if err != nil {
@@ -330,11 +333,14 @@ func (p *player) dumpStream(b *strings.Builder, s eventstore.Stream) error {
 		end = page.End
 	}
 	l, err := p.log.Load(p.ctx, s, "f", 2)
-	if errors.Is(err, eventstore.ErrTrimmed) {
+	switch {
+	case errors.Is(err, eventstore.ErrTrimmed) && s.Category() == strict.Name:
+		err = errSkipped
+	case errors.Is(err, eventstore.ErrTrimmed):
 		err = nil
 	}
 	if l.Skipped != "" && !strings.Contains(l.Skipped, "trimmed") {
-		err = fmt.Errorf("snapshot of %s skipped: %s", s, l.Skipped)
+		err = fmt.Errorf("%w: %s: %s", errSkipped, s, l.Skipped)
 	}
 	if sn := l.Snapshot; sn != nil {
 		fmt.Fprintf(b, "  snapshot at %d %x %s %s %s %x %d\n", sn.At.Seqno, sn.At.ID, sn.Fingerprint, sn.ContentType, sn.Data, sn.Checksum, sn.Time.UnixMicro())
