@@ -57,7 +57,9 @@ func (r *faultRun) wrap(disk *vfs.Mem) vfs.FS {
 		if !r.met || r.looked > lookFor {
 			return
 		}
-		r.looked++
+		if r.looked++; r.looked > 4 && r.rng.IntN(scale(6, 4, 1)) > 0 {
+			return
+		}
 		pick := func(p vfs.Point) int { return r.rng.IntN(p.N) }
 		r.images = append(r.images, image{what: "before " + o.String() + ", killed", disk: disk.Snapshot()},
 			image{what: "before " + o.String() + ", power lost", disk: disk.Crash(vfs.Choice{Seed: r.rng.Uint64(), Pick: pick})})
@@ -245,7 +247,7 @@ func TestFault(t *testing.T) {
 	for _, kind := range changing {
 		for _, err := range faultsOf(kind) {
 			t.Run(fmt.Sprint(kind, " ", err), func(t *testing.T) {
-				for nth := 1; nth <= n[kind]; nth += scale(3, 1, 1) {
+				for nth := 1 + rng.IntN(scale(4, 3, 1)); nth <= n[kind]; nth += scale(4, 3, 1) {
 					r := &faultRun{t: t, script: script, states: all, o: o, fault: fault{kind, nth, err}, rng: rng}
 					r.run()
 					runs++

@@ -205,7 +205,10 @@ func (l *Log) coverSealed() error {
 	}
 	var b []byte
 	var position uint64
-	if !l.errand(func(w *writer) { b, position = encodeRegistry(w.reg, w.incarnation), w.reg.position }) {
+	if !l.errand(func(w *writer) {
+		w.syncDue() // no registry may know of more than the log
+		b, position = encodeRegistry(w.reg, w.incarnation), w.reg.position
+	}) {
 		return closedError("reclaim", "")
 	}
 	return l.writeRegistry(position, b)
@@ -250,6 +253,11 @@ func (l *Log) rewrite(ctx context.Context, run []*segment) (saved int64, err err
 	if err != nil {
 		out.discard()
 		return 0, err
+	}
+	// What was left out was trimmed by records that with Options.MayLose may not be durable.
+	if !l.errand((*writer).syncDue) {
+		out.discard()
+		return 0, closedError("reclaim", "")
 	}
 	var next []*segment
 	if kept {

@@ -132,7 +132,7 @@ func (l *Log) writeRegistry(position uint64, b []byte) error {
 	if err := l.fs.SyncDir(); err != nil {
 		return err
 	}
-	if err := l.publish(func(m *manifest) { m.registry = position }); err != nil {
+	if err := l.publish(func(m *manifest) { m.registry, m.registrySum = position, registryChecksum(b) }); err != nil {
 		if _, ok := errors.AsType[errUnwritten](err); ok {
 			l.fs.Remove(name)
 		}
