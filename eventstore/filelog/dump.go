@@ -210,7 +210,7 @@ func (d *dumper) piece(s *segment, f vfs.File, p piece) line {
 		l.Damage = "no record"
 		return l
 	}
-	l.What, l.Position, l.Synced = p.head.kind.String(), p.head.position, p.head.synced
+	l.What, l.Position, l.Synced = p.head.kind.String(), p.head.position, uint64(p.head.synced)
 	l.text, l.Detail = d.body(p.body)
 	return l
 }
