@@ -23,7 +23,7 @@ const (
 	maxQueued      = 10_000    // requests that wait
 	maxQueuedBytes = 256 << 20 // of payload that waits
 	maxGroupBytes  = 8 << 20   // of records in one group, but for its last one
-	maxGather      = 200 * time.Microsecond
+	maxGather      = 500 * time.Microsecond
 )
 
 // request is a change that somebody waits for.
@@ -168,11 +168,11 @@ func (w *writer) run() {
 
 // gather stages what waits, and for a moment what comes: those who were answered just
 // now are about to come again, and a group that left without them would make two groups
-// of them for ever, each waiting for the sync of the other. It waits a quarter of a sync
-// at most, ends when nobody has come for a quarter of that, and waits for nobody when
-// the writer was idle.
+// of them for ever, each waiting for the sync of the other. It waits half a sync at most,
+// ends when nobody has come for a sixteenth of one, and waits for nobody when the writer
+// was idle.
 func (w *writer) gather() {
-	limit, staged := min(w.lastSync/4, maxGather), w.stageQueued()
+	limit, staged := min(w.lastSync/2, maxGather), w.stageQueued()
 	if w.expected < 2 || time.Since(w.ended) > w.lastSync {
 		return
 	}
@@ -181,7 +181,7 @@ func (w *writer) gather() {
 		if n > 0 {
 			staged, last = staged+n, now
 		}
-		if now.Sub(began) > limit || now.Sub(last) > limit/4 {
+		if now.Sub(began) > limit || now.Sub(last) > w.lastSync/16 {
 			return
 		}
 	}
