@@ -72,6 +72,8 @@ stores, shows what is in them, puts load on them, and runs a demo.
 
 A store is named by a URL, with --store or in the environment variable ` + storeVariable + `:
 
+  file:DIR                                            in files of a directory, relative or absolute;
+                                                      one process writes, any number reads beside it
   mem:                                                in memory, gone when the process ends
   postgres://user@host:5432/database?schema=wattle    in PostgreSQL; further parameters are pgx's:
                                                       sslmode, pool_max_conns, connect_timeout,
@@ -90,7 +92,7 @@ func (a *app) root() *cobra.Command {
 		Long:  rootLong,
 		Example: `  wattle demo
   wattle migrate up --store 'postgres://app@localhost/bank?schema=wattle'
-  export WATTLE_STORE='postgres://app@localhost/bank?schema=wattle'
+  export WATTLE_STORE=file:/var/lib/bank
   wattle category list -o json
   wattle read application-173688
   wattle tail application -f
@@ -111,13 +113,13 @@ func (a *app) root() *cobra.Command {
 	})
 	flags := root.PersistentFlags()
 	// The environment is not the flag's default: help would print its password.
-	flags.StringVar(&a.store, "store", "", "URL of the store (default $"+storeVariable+")")
+	flags.StringVar(&a.store, "store", "", "URL of the store: file:DIR, mem: or postgres://… (default $"+storeVariable+")")
 	flags.StringVarP(&a.output, "output", "o", outputTable, "form of the output: table or json")
 	// Neither can fail: the flag is there.
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputTable, outputJSON}, cobra.ShellCompDirectiveNoFileComp))
-	_ = root.RegisterFlagCompletionFunc("store", cobra.FixedCompletions([]string{"mem:", "postgres://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("store", cobra.FixedCompletions([]string{"file:", "mem:", "postgres://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.demoCommand(), a.migrateCommand(), a.categoryCommand(), a.streamCommand(), a.readCommand(), a.tailCommand(),
-		a.verifyCommand(), a.doctorCommand(), a.benchCommand(), a.versionCommand(),
+		a.verifyCommand(), a.doctorCommand(), a.dumpCommand(), a.backupCommand(), a.benchCommand(), a.versionCommand(),
 		&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp})
 	return root
 }

@@ -64,6 +64,8 @@ exit code is that of the last error.
 With --retain N a log is trimmed, beside the appends, when it holds a quarter (or a batch)
 more than N entries, and to N in the end.
 
+A store in files is made if there is none. While it runs no other process writes to it.
+
 Payloads do not compress; the same --seed gives the same ones. Latencies are those of the
 appends that were acknowledged. Bytes of WAL are all that the server wrote meanwhile, trims
 and other users included; round trips are those of the appends alone, with the preparing of
@@ -71,7 +73,7 @@ statements. Figures that a store does not have are null with -o json.
 
 On stderr there is a line each --interval: time, appends/s, latencies of the interval, how many
 sends are late, failures.`,
-		Example: `  wattle bench append --logs 16 --sizes 900 --duration 30s
+		Example: `  wattle bench append --store file:/tmp/bench --logs 16 --sizes 900 --duration 30s
   wattle bench append --rps 1000 --logs 16 --sizes 1k:9,32k:1 -o json
   wattle bench append --rps 2000 --logs 64 --batch 10 --retain 10000 --duration 10m --prefix clicks`,
 		Args: arguments(),
@@ -112,7 +114,7 @@ func (a *app) benchAppend(ctx context.Context, c load.Config) error {
 		return err
 	}
 	trips := &open.Trips{}
-	return a.opened(ctx, open.Options{Connections: min(c.Logs, benchConnections), Trips: trips}, func(s *open.Store) error {
+	return a.opened(ctx, open.Options{Connections: min(c.Logs, benchConnections), Trips: trips, Create: true}, func(s *open.Store) error {
 		c.Store, c.Aside, c.Reclaim, c.Rows, c.Live = s.Store, s.Aside, s.Reclaim, s.RowsOf(c.Layout), a.benchLine
 		if s.Pool != nil {
 			c.Trips, c.WAL = trips.Count, s.WAL

@@ -49,7 +49,7 @@ stream), are read stream by stream, and give their space back as soon as it is t
 			if err != nil {
 				return err
 			}
-			return a.opened(c.Context(), open.Options{}, func(s *open.Store) error {
+			return a.opened(c.Context(), open.Options{Create: true}, func(s *open.Store) error {
 				err := s.CreateCategory(c.Context(), eventstore.CategorySpec{Name: category, Layout: layout, TrimFreely: freely})
 				if errors.Is(err, eventstore.ErrInvalid) { // the name is valid: another one is there
 					return &coded{err, exitRefused}
@@ -94,7 +94,7 @@ func (a *app) categoryListCommand() *cobra.Command {
   wattle category list -o json | jq -r '.[].name'`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			return a.opened(c.Context(), open.Options{}, func(s *open.Store) error {
+			return a.opened(c.Context(), open.Options{ReadOnly: true}, func(s *open.Store) error {
 				all, err := s.ListCategories(c.Context())
 				if err != nil {
 					return err

@@ -15,11 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/wattle-es/wattle/cmd/wattle/internal/open"
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/examples/loan"
 	"github.com/wattle-es/wattle/examples/loan/bank"
-	"github.com/wattle-es/wattle/examples/loan/bankpg"
 )
 
 // maxCases bounds --cases.
@@ -34,6 +32,7 @@ type demo struct {
 	json    bool
 	writers int
 	rebuild bool
+	fresh   bool
 }
 
 func (a *app) demoCommand() *cobra.Command {
@@ -48,9 +47,13 @@ the report is made of that.
 The log is made up (--cases, --seed), or that of a real bank: --xes takes an XES file, plain or
 gzip, or - for stdin, as the BPI Challenge 2012 has one.
 
-Without --store and ` + storeVariable + ` it runs in memory. In PostgreSQL it migrates the store's schema
-if it is missing and keeps its read model in a schema of its own, named like the store's with
-_loan behind. The report is over all applications in the store.
+Without --store and ` + storeVariable + ` the store is one in files, wattle/demo in the user's state folder
+($XDG_STATE_HOME or ~/.local/state; on macOS ~/Library/Application Support, on Windows
+%LocalAppData%). It says where. --fresh removes that store first, and never anything else. Of a
+store in files the read model is in memory, made anew from the events at each start. In
+PostgreSQL the demo migrates the store's schema if it is missing and keeps the read model in a
+schema of its own, named like the store's with _loan behind. The report is over all applications
+in the store.
 
 It may be killed and run again at any time, also with the same log: what is recorded is not
 executed again, and compared with the log. A rule of the domain that refuses an event ends it
@@ -60,7 +63,8 @@ The report is tables, or with --json (or -o json) one JSON object and nothing el
 cases, events, outcomes, months (Europe/Amsterdam), amount (whole euros), hours (from
 submission to outcome), work (hours), nostart (completions without a start).`,
 		Example: `  wattle demo
-  wattle demo --cases 1000 --seed 7 --json
+  wattle demo --fresh --cases 1000 --seed 7 --json
+  wattle demo --store mem:
   wattle demo --xes bpic2012.xes.gz --store 'postgres://app@localhost/bank?schema=wattle'
   zcat bpic2012.xes.gz | wattle demo --xes - --json
   wattle read application-173688 --store 'postgres://app@localhost/bank?schema=wattle'`,
@@ -79,7 +83,8 @@ submission to outcome), work (hours), nostart (completions without a start).`,
 	f.StringVar(&d.nats, "nats", "", "`URL` of a NATS server to announce appends on")
 	f.BoolVar(&d.json, "json", false, "the same as -o json")
 	f.IntVar(&d.writers, "writers", bank.DefaultWriters, "how many applications to work on at once")
-	f.BoolVar(&d.rebuild, "rebuild", false, "make the read model anew from the store")
+	f.BoolVar(&d.rebuild, "rebuild", false, "make the read model in PostgreSQL anew from the store")
+	f.BoolVar(&d.fresh, "fresh", false, "remove what an earlier demo has left, if it is in the state folder")
 	_ = c.MarkFlagFilename("xes", "xes", "gz")
 	return c
 }
@@ -101,7 +106,11 @@ func (a *app) demo(ctx context.Context, d demo) error {
 		return err
 	}
 	defer in.close()
-	s, err := a.demoStore(ctx, d)
+	t, own, err := a.demoTarget(d)
+	if err != nil {
+		return err
+	}
+	s, err := a.demoStore(ctx, t, d)
 	if err != nil {
 		return err
 	}
@@ -114,13 +123,18 @@ func (a *app) demo(ctx context.Context, d demo) error {
 	if err != nil {
 		return err
 	}
+	if t.InFiles() {
+		if err := a.catchUp(ctx, t, own, service); err != nil {
+			return err
+		}
+	}
 	count := &bank.Count{}
 	began := time.Now()
 	stop := a.console.progress(func() string { return in.line(count, time.Since(began)) })
 	report, err := service.Replay(ctx, in.cases, &bank.ImportOptions{Writers: d.writers, Count: count})
 	stop()
 	if err != nil {
-		return explained(err)
+		return explained(err, own)
 	}
 	if a.console.live {
 		a.console.say(summary(count, time.Since(began)))
@@ -132,7 +146,10 @@ func (a *app) demo(ctx context.Context, d demo) error {
 }
 
 // explained says what to do about errors that mean more here than elsewhere.
-func explained(err error) error {
+func explained(err error, own bool) error {
+	if own && errors.Is(err, bank.ErrDiffers) {
+		return fmt.Errorf("%w; give --fresh to begin anew, or --store for another store", err)
+	}
 	hints := map[error]string{
 		eventstore.ErrDiverged: "the read model is of another history of the store; give --rebuild to make it anew",
 		eventstore.ErrFenced:   "another demo projects on this store; what was imported stays, run this one again when the other has ended",
@@ -144,42 +161,6 @@ func explained(err error) error {
 	c := *e
 	c.Hint = hints[e.Kind]
 	return &c
-}
-
-// demoStore opens the store, and migrates its schema if it must: the demo is to
-// run with nothing prepared, and says so.
-func (a *app) demoStore(ctx context.Context, d demo) (*open.Store, error) {
-	t, err := a.target("mem:")
-	if err != nil {
-		return nil, err
-	}
-	o := &open.Options{Connections: d.writers, NATS: d.nats, Logger: a.logger()}
-	s, err := t.Open(ctx, o)
-	if !errors.Is(err, eventstore.ErrNotMigrated) {
-		return s, err
-	}
-	all, err := t.Migrations(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range all {
-		if !m.Pending() { // another version than ours: not for a demo to change
-			return t.Open(ctx, o)
-		}
-	}
-	a.console.say(fmt.Sprintf("wattle: schema %q is not migrated: doing it, as a demo may", t.Schema()))
-	if err := t.MigrateUp(ctx); err != nil {
-		return nil, err
-	}
-	return t.Open(ctx, o)
-}
-
-// demoView keeps the read model beside the store.
-func demoView(ctx context.Context, s *open.Store, d demo) (bank.View, error) {
-	if s.Pool == nil {
-		return &bank.MemoryView{}, nil
-	}
-	return bankpg.Open(ctx, s.Pool, s.Store, bankpg.Options{Schema: bankpg.SchemaBeside(s.Schema), StoreSchema: s.Schema, Rebuild: d.rebuild})
 }
 
 // input is the log of a demo and how much of it there is.

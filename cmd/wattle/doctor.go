@@ -12,12 +12,13 @@ func (a *app) doctorCommand() *cobra.Command {
 	var fail failOn
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "examine the server, its settings and sessions, and the pool",
+		Short: "examine what surrounds a store: server, settings and sessions, or files and space",
 		Long: `Doctor looks at what surrounds a store and tells what to do about it: version and settings of
 the server as the store's role has them, durability, a pooler in between and whether the query
 mode suits it, sessions and transactions that hold others up, room for connections, locks and
-statements, space, the schema's version and its sequence. It changes nothing, and works where
-the store cannot be opened.
+statements, space, the schema's version and its sequence. Of a store in files: who has it open,
+who else may read them, room on the disk, space that trims have left. It changes nothing, and
+works where the store cannot be opened.
 
 A finding has a severity: with a fault the store does not keep its promises here, or refuses
 to work; a warning can become one; a note can be left as it is. With a fault the exit code is 8

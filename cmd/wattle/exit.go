@@ -33,9 +33,10 @@ const exitCodesHelp = `Exit codes of wattle:
     3  not found: no such category or stream, or what was asked for has been trimmed
     4  refused: by a fence, a guard or a conflict, because history diverged, by a rule of
        the demo's domain, or because a question was not answered with yes
-    5  unavailable: the store or NATS cannot be reached, is overloaded, takes no writes, or
-       its answer was lost; try again
-    6  not migrated: the schema is absent or of another version; run: wattle migrate up
+    5  unavailable: the store or NATS cannot be reached, is overloaded, takes no writes, is
+       open in another process that writes to it, or its answer was lost; try again
+    6  not migrated: there is no store in the directory, or the schema is absent, or either is
+       of another version; run: wattle migrate up
     7  bad input: the file read with --xes is damaged or cannot be read
     8  wattle verify or wattle doctor found a fault, or what --fail-on says
   130  interrupted (SIGINT); 143 by SIGTERM. wattle tail ends with 0 then`

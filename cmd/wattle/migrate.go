@@ -1,4 +1,4 @@
-// wattle migrate: the schema of a store in PostgreSQL.
+// wattle migrate: making a store, and its schema in PostgreSQL.
 
 package main
 
@@ -14,8 +14,11 @@ import (
 func (a *app) migrateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate",
-		Short: "make, show or destroy the schema of a store",
+		Short: "make, show or destroy a store, or its schema",
 		Long: `Migrate makes the PostgreSQL schema of a store, says what of it is there, or destroys it.
+
+A store in files has no schema and nothing to migrate: up makes it where there is none, as
+programs and commands that write do by themselves; down removes it.
 
 Any number of migrators may run at once: one works, the others wait for it. A migrator that
 was killed has done nothing by halves; run it again.`,
@@ -31,8 +34,9 @@ func (a *app) migrateUpCommand() *cobra.Command {
 		Short: "create the schema if it is missing and apply what is pending",
 		Long: `Up creates the schema of the store if it is missing and applies every pending migration.
 It does nothing where none is. It prints the state afterwards, as migrate status does.`,
-		Example: `  wattle migrate up --store 'postgres://app@localhost/bank?schema=wattle'`,
-		Args:    arguments(),
+		Example: `  wattle migrate up --store 'postgres://app@localhost/bank?schema=wattle'
+  wattle migrate up --store file:/var/lib/bank`,
+		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			t, err := a.target("")
 			if err != nil {
@@ -76,6 +80,12 @@ func (a *app) printMigrations(c *cobra.Command, t *open.Target) error {
 	if err != nil {
 		return err
 	}
+	if t.InFiles() {
+		a.console.say(fmt.Sprintf("wattle: there is nothing to migrate: %s is a store in files", t))
+		if a.output != outputJSON {
+			return nil
+		}
+	}
 	list := make([]migrationJSON, len(all))
 	rows := [][]string{{"VERSION", "NAME", "APPLIED"}}
 	for i, m := range all {
@@ -96,9 +106,10 @@ func (a *app) migrateDownCommand() *cobra.Command {
 		Use:   "down",
 		Short: "DESTROY every log of the store",
 		Long: `Down takes back every migration. That DESTROYS EVERY LOG of the store, its snapshots, holds
-and checkpoints. There is no way back but a backup.
+and checkpoints. There is no way back but a backup. Of a store in files it removes the files; it
+refuses where the directory holds anything else.
 
-It asks on the terminal for the schema's name. Without a terminal it refuses, unless --yes is
+It asks on the terminal for the name of the schema or directory. Without a terminal it refuses, unless --yes is
 given.`,
 		Example: `  wattle migrate down
   wattle migrate down --yes --store 'postgres://app@localhost/test?schema=scratch'`,
@@ -108,9 +119,9 @@ given.`,
 			if err != nil {
 				return err
 			}
-			if t.Schema() != "" {
+			if t.Word() != "" {
 				what := fmt.Sprintf("This DESTROYS EVERY LOG of the store %s", t)
-				if err := a.confirm(yes, what, t.Schema()); err != nil {
+				if err := a.confirm(yes, what, t.Word()); err != nil {
 					return err
 				}
 			}

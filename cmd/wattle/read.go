@@ -45,7 +45,7 @@ data_base64 instead; in the table it is quoted, or in base64 when it is no text.
 			if err != nil {
 				return err
 			}
-			return a.opened(c.Context(), open.Options{}, func(s *open.Store) error {
+			return a.opened(c.Context(), open.Options{ReadOnly: true}, func(s *open.Store) error {
 				return a.read(c.Context(), s, stream, from, r)
 			})
 		},

@@ -58,7 +58,7 @@ With -o json each entry is one object on a line, as wattle read prints it.`,
 			if t.poll < time.Millisecond {
 				return &usageError{"--poll of at least 1ms", t.poll.String(), ""}
 			}
-			err = a.opened(c.Context(), open.Options{NATS: t.nats}, func(s *open.Store) error {
+			err = a.opened(c.Context(), open.Options{NATS: t.nats, ReadOnly: true}, func(s *open.Store) error {
 				return a.tail(c.Context(), s, category, t)
 			})
 			if _, ok := errors.AsType[interruption](context.Cause(c.Context())); ok {

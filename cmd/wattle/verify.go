@@ -20,6 +20,7 @@ const maxShown = 100_000
 func (a *app) verifyCommand() *cobra.Command {
 	var fail failOn
 	var limit int
+	var repair, yes bool
 	c := &cobra.Command{
 		Use:   "verify",
 		Short: "check everything that a store has stored",
@@ -30,8 +31,13 @@ went back. It changes nothing, holds nothing up, and may run while the store is 
 
 A finding has a severity: a fault is damage; a warning may be one, or a caller's doing; a note
 is no damage. With a fault the exit code is 8 (see --fail-on), and 1 to 7 mean that the store
-could not be verified. A payload changed into another valid one is not found: there is no
-checksum over it.
+could not be verified. A store in files has a checksum over every record. One in PostgreSQL has
+none: there a payload changed into another valid one is not found.
+
+With --repair a damaged store in files is made one that opens again. It first says what is lost
+and asks. Every sound record is kept; a stream with a hole is trimmed through the hole, so that
+nobody reads a shorter history; entries before the hole and damaged files are put aside in the
+directory. Make a copy of the directory first.
 
 With -o json it is one object: streams and entries that were checked, faults, warnings, notes,
 and findings with check, severity, category, stream, seqno, position, wanted, found, hint.`,
@@ -46,6 +52,9 @@ and findings with check, severity, category, stream, seqno, position, wanted, fo
 			if err != nil {
 				return err
 			}
+			if repair {
+				return a.repair(c.Context(), t, yes)
+			}
 			counts, err := a.verify(c.Context(), t, limit)
 			if err != nil {
 				return err
@@ -54,6 +63,8 @@ and findings with check, severity, category, stream, seqno, position, wanted, fo
 		},
 	}
 	fail.add(c)
+	c.Flags().BoolVar(&repair, "repair", false, "save what can be saved of a damaged store in files")
+	c.Flags().BoolVar(&yes, "yes", false, "with --repair: do not ask")
 	c.Flags().IntVar(&limit, "limit", 1000, "show at most `N` findings; all are counted")
 	return c
 }

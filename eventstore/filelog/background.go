@@ -58,12 +58,21 @@ func (b *background) end() {
 	b.running.Wait()
 }
 
-func (b *background) do(task func()) {
+// do has a task done. While too many wait the writer runs errands: the goroutine that
+// is to take the next task may be waiting for one.
+func (b *background) do(w *writer, task func()) {
 	if b.off {
 		task()
 		return
 	}
-	b.tasks <- task
+	for {
+		select {
+		case b.tasks <- task:
+			return
+		case f := <-w.errands:
+			f(w)
+		}
+	}
 }
 
 // sealed sees to the files that a sealed segment calls for. The writer calls it. A
@@ -77,7 +86,7 @@ func (b *background) sealed(w *writer, s *segment, x *memIndex) {
 		registry = encodeRegistry(w.reg, w.incarnation)
 		b.logged, b.written = 0, int64(len(registry))
 	}
-	b.do(func() {
+	b.do(w, func() {
 		w.report("index file not written; it is made again when it is needed", w.writeIndex(s, x))
 		if registry != nil {
 			w.report("registry file not written; opening takes longer", w.writeRegistry(position, registry))

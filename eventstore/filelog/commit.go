@@ -66,7 +66,7 @@ func (q *queue) put(r *request) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return &eventstore.Error{Kind: eventstore.ErrClosed, Op: r.op, Stream: r.stream}
+		return closedError(r.op, r.stream)
 	}
 	if len(q.all) >= maxQueued || q.bytes+r.bytes > maxQueuedBytes && len(q.all) > 0 {
 		return &eventstore.Error{Kind: eventstore.ErrOverloaded, Op: r.op, Stream: r.stream, Wanted: "a place in the queue",

@@ -12,6 +12,10 @@ import (
 	"github.com/wattle-es/wattle/internal/vfs"
 )
 
+// ErrOwned is found by errors.Is in the ErrUnavailable of a directory that another
+// process, or another Log of this one, has open for writing.
+var ErrOwned = vfs.ErrLocked
+
 // errDamaged says that bytes are not what was written.
 var errDamaged = errors.New("damaged")
 

@@ -56,6 +56,9 @@ func (l *Log) feedPage(after eventstore.Position, f *eventstore.Filter, limit in
 func (l *Log) viewFeed(after eventstore.Position, f *eventstore.Filter) (*feedView, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	if l.released {
+		return nil, closedError("read feed", "")
+	}
 	v := &feedView{log: l, filter: f, segments: l.segments, horizon: l.reg.position}
 	return v, v.resolve(after)
 }

@@ -15,7 +15,7 @@ import (
 // Defaults and bounds of Options.
 const (
 	DefaultSegmentBytes = 64 << 20
-	MinSegmentBytes     = 4 << 10
+	MinSegmentBytes     = 1 << 10
 	MaxSegmentBytes     = 1 << 30
 	DefaultOpenFiles    = 128
 	DefaultReclaimEvery = 10 * time.Second
@@ -64,12 +64,14 @@ type Log struct {
 	// mu is for what readers look at. Only the writer changes it, so the writer reads
 	// without it, but for segments, which the reclaimer replaces too.
 	mu       sync.RWMutex
-	closed   bool
+	closed   bool // calls are refused
+	released bool // files are closed
 	reg      *registry
 	segments []*segment // in order, the active one last; replaced, never changed
 	current  *segment   // the active one
 	active   *memIndex  // its index
 
+	registryMu sync.Mutex // one registry file is written at a time
 	manifestMu sync.Mutex
 	manifest   *manifest // as it stands on disk
 
@@ -181,10 +183,12 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	var err error
 	if !l.readOnly {
-		l.background.end()
 		l.queue.close()
 		close(l.closing)
 		<-l.finished
+		l.background.end() // the writer may have given it work to the last
+		l.reclaiming.Lock()
+		defer l.reclaiming.Unlock()
 		err = l.conclude()
 	}
 	l.release()
@@ -194,6 +198,9 @@ func (l *Log) Close() error {
 
 // release closes all files and gives the directory back.
 func (l *Log) release() {
+	l.mu.Lock()
+	l.released = true // who reads would look for the files of replaced segments for ever
+	l.mu.Unlock()
 	if l.file != nil {
 		l.file.Close()
 	}
@@ -213,9 +220,13 @@ func (l *Log) enter(ctx context.Context, op string, s eventstore.Stream) error {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if l.closed {
-		return &eventstore.Error{Kind: eventstore.ErrClosed, Op: op, Stream: s}
+		return closedError(op, s)
 	}
 	return nil
+}
+
+func closedError(op string, s eventstore.Stream) error {
+	return &eventstore.Error{Kind: eventstore.ErrClosed, Op: op, Stream: s}
 }
 
 // activeSegment is the segment that is written to. The writer may ask without the lock.

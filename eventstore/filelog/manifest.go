@@ -16,6 +16,7 @@ package filelog
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"slices"
@@ -158,7 +159,7 @@ func writeFile(fs vfs.FS, name string, b []byte) error {
 }
 
 // replaceManifest makes m the manifest. What failed before the rename changed nothing
-// (errUnwritten).
+// (errUnwritten), nor did a rename for which there was no room.
 func replaceManifest(fs vfs.FS, m *manifest) error {
 	if err := fs.Remove(manifestNew); err != nil && !absent(err) {
 		return errUnwritten{err}
@@ -167,19 +168,30 @@ func replaceManifest(fs vfs.FS, m *manifest) error {
 		return errUnwritten{err}
 	}
 	if err := fs.Rename(manifestNew, manifestName); err != nil {
+		if noSpace(err) {
+			return errUnwritten{err}
+		}
 		return err
 	}
 	return fs.SyncDir()
 }
 
 // publish changes the manifest. Changes by several goroutines come one behind the other.
+// When it is not known which manifest a crash would leave nothing may be written any
+// more, for what one of them names must stay.
 func (l *Log) publish(change func(*manifest)) error {
 	l.manifestMu.Lock()
 	defer l.manifestMu.Unlock()
+	if err := l.failure(); err != nil {
+		return errUnwritten{failed("write", err)}
+	}
 	m := l.manifest.clone()
 	change(m)
 	m.edition++
 	if err := replaceManifest(l.fs, m); err != nil {
+		if _, ok := errors.AsType[errUnwritten](err); !ok {
+			l.fail(err)
+		}
 		return err
 	}
 	l.manifest = m

@@ -75,6 +75,9 @@ type streamView struct {
 func (l *Log) viewStream(op string, s eventstore.Stream, after eventstore.Seqno, limit int) (*streamView, error) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
+	if l.released {
+		return nil, closedError(op, s)
+	}
 	_, st, err := l.reg.find(op, s)
 	if err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ func (l *Log) reclaimError(err error) error {
 	if noSpace(err) {
 		return full("reclaim", err)
 	}
-	if !errors.Is(err, eventstore.ErrCorrupt) && !errors.Is(err, eventstore.ErrUnavailable) {
+	if _, told := errors.AsType[*eventstore.Error](err); !told { // those are of reads, and of a log that is closed
 		l.fail(err)
 	}
 	return unavailable("reclaim", "", err)
@@ -67,7 +67,7 @@ func (l *Log) reclaimRound(ctx context.Context) {
 	}
 	began := time.Now()
 	out, err := l.reclaim(ctx)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, eventstore.ErrClosed) {
 		l.trimmed.Store(true) // another round tries again
 		l.logger.Warn("space of trimmed entries not given back", "directory", l.dir, "error", l.reclaimError(err))
 	}
@@ -132,6 +132,9 @@ func (l *Log) liveOf(x index) (n int64) {
 func (l *Log) reclaim(ctx context.Context) (out Reclaimed, err error) {
 	l.reclaiming.Lock()
 	defer l.reclaiming.Unlock()
+	if err := l.enter(ctx, "reclaim", ""); err != nil { // it may have been closed meanwhile
+		return out, err
+	}
 	if err := l.countLive(ctx); err != nil {
 		return out, err
 	}
@@ -142,6 +145,9 @@ func (l *Log) reclaim(ctx context.Context) (out Reclaimed, err error) {
 		run := l.nextRun()
 		if len(run) == 0 || ctx.Err() != nil {
 			return out, ctx.Err()
+		}
+		if err := l.failure(); err != nil {
+			return out, failed("reclaim", err)
 		}
 		saved, err := l.rewrite(ctx, run)
 		if err != nil {
@@ -185,7 +191,8 @@ func (l *Log) countLive(ctx context.Context) error {
 	return nil
 }
 
-func (s *segment) mostlyDead() bool { return 2*s.live < s.size }
+// mostlyDead is false while the live bytes are not known.
+func (s *segment) mostlyDead() bool { return s.live < s.size-s.live }
 
 // coverSealed sees to it that the registry file covers the segments to be rewritten.
 func (l *Log) coverSealed() error {
@@ -199,7 +206,7 @@ func (l *Log) coverSealed() error {
 	var b []byte
 	var position uint64
 	if !l.errand(func(w *writer) { b, position = encodeRegistry(w.reg, w.incarnation), w.reg.position }) {
-		return context.Canceled
+		return closedError("reclaim", "")
 	}
 	return l.writeRegistry(position, b)
 }

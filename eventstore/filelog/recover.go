@@ -25,6 +25,12 @@ func (l *Log) recover() error {
 		}
 	}
 	l.manifest, l.incarnation = m, m.incarnation
+	if !l.readOnly {
+		// Whoever renamed this manifest may have been killed before he synced the directory.
+		if err := l.fs.SyncDir(); err != nil {
+			return unavailable("open", "", err)
+		}
+	}
 	if err := l.checkFiles(); err != nil {
 		return err
 	}
@@ -66,10 +72,6 @@ func (l *Log) readManifest() (*manifest, error) {
 // without a record, which the next attempt removes; one with records means that a
 // manifest is missing.
 func (l *Log) create() (*manifest, error) {
-	if l.readOnly {
-		return nil, &eventstore.Error{Kind: eventstore.ErrNotMigrated, Op: "open", Wanted: "a store in " + l.dir, Found: "no manifest",
-			Hint: "open it for writing to create one"}
-	}
 	names, err := l.fs.List()
 	if err != nil {
 		return nil, unavailable("open", "", err)
@@ -81,6 +83,10 @@ func (l *Log) create() (*manifest, error) {
 		if err := l.checkLeftover(name); err != nil {
 			return nil, err
 		}
+	}
+	if l.readOnly {
+		return nil, &eventstore.Error{Kind: eventstore.ErrNotMigrated, Op: "open", Wanted: "a store in " + l.dir, Found: "no manifest",
+			Hint: "open it for writing to create one"}
 	}
 	m := &manifest{incarnation: eventstore.NewUUID(), edition: 1}
 	h := l.newHeader(m.incarnation, 1)
@@ -108,6 +114,9 @@ func (l *Log) checkLeftover(name string) error {
 			return corrupt("open", manifestName, 0, 0, fmt.Errorf("%w: it is not there, but %s holds records", errDamaged, name))
 		}
 	}
+	if l.readOnly {
+		return nil
+	}
 	if err := l.fs.Remove(name); err != nil {
 		return unavailable("open", "", err)
 	}
@@ -120,18 +129,29 @@ func (l *Log) newHeader(incarnation eventstore.UUID, base uint64) header {
 	return header{incarnation: incarnation, base: base, salt: binary.LittleEndian.Uint32(salt[:]), created: l.now()}
 }
 
-// createSegment makes the file of a segment, durable with its name.
+// createSegment makes the file of a segment, durable with its name. One that is there is
+// of an attempt that failed.
 func (l *Log) createSegment(h header) error {
+	if err := l.fs.Remove(segmentName(h.base, h.generation)); err != nil && !absent(err) {
+		return err
+	}
 	if err := writeFile(l.fs, segmentName(h.base, h.generation), h.encode()); err != nil {
 		return err
 	}
 	return l.fs.SyncDir()
 }
 
-// ours says if a file name is one that a store uses.
+// ours says if a file name is one that a store uses: opening removes such files when the
+// manifest does not name them, and no others.
 func ours(name string) bool {
-	bare := strings.TrimSuffix(name, newSuffix)
-	return bare == manifestName || strings.HasSuffix(bare, ".log") || strings.HasSuffix(bare, ".idx") || strings.HasSuffix(bare, ".reg")
+	name = strings.TrimSuffix(name, newSuffix)
+	if name == manifestName {
+		return true
+	}
+	number := func(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+	base, rest, _ := strings.Cut(name, ".")
+	generation, kind, _ := strings.Cut(rest, ".")
+	return len(base) == 19 && number(base) && (rest == "reg" || number(generation) && (kind == "log" || kind == "idx"))
 }
 
 func registryName(position uint64) string { return fmt.Sprintf("%019d.reg", position) }

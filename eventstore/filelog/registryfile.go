@@ -24,6 +24,11 @@ const (
 	registryHeader = 64
 )
 
+// leastStream is what the shortest stream takes: two numbers, a name of three bytes
+// behind its length, epoch, holder, last mark, trimmed, time, and whether there is a
+// snapshot.
+const leastStream = 2 + 4 + 1 + 16 + 1 + 16 + 1 + 1 + 1
+
 // encodeRegistry returns the file of a registry as it stands.
 func encodeRegistry(r *registry, incarnation eventstore.UUID) []byte {
 	e := encoder{b: make([]byte, 0, registryHeader+1024+100*len(r.streams))}
@@ -134,7 +139,7 @@ func (r *registry) decodeStreams(d *decoder) {
 		d.fail()
 		return
 	}
-	n := d.count(40)
+	n := d.count(leastStream)
 	r.streams = make(map[eventstore.Stream]*stream, n)
 	r.ordinals = make([]*stream, 1, n+1)
 	all := make([]stream, n)

@@ -29,6 +29,11 @@ func (r *rewriter) write(ctx context.Context, run []*segment) (kept bool, err er
 			return false, err
 		}
 	}
+	return r.finish()
+}
+
+// finish makes the file durable. There is none if nothing was added.
+func (r *rewriter) finish() (kept bool, err error) {
 	if r.size == 0 {
 		return false, nil
 	}

@@ -52,8 +52,6 @@ func (w *writer) roll() error {
 		}
 		if _, ok := errors.AsType[errUnwritten](err); ok || file == nil {
 			w.fs.Remove(entry.name()) // else the manifest may name it
-		} else {
-			w.fail(err)
 		}
 		return err
 	}
@@ -113,6 +111,11 @@ func (l *Log) writeIndex(s *segment, x *memIndex) error {
 
 // writeRegistry writes the registry file of a position and makes the manifest name it.
 func (l *Log) writeRegistry(position uint64, b []byte) error {
+	if err := l.failure(); err != nil {
+		return failed("write", err)
+	}
+	l.registryMu.Lock()
+	defer l.registryMu.Unlock()
 	l.manifestMu.Lock()
 	before := l.manifest.registry
 	l.manifestMu.Unlock()

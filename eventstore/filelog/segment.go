@@ -55,7 +55,7 @@ func (s *segment) use() (vfs.File, error) {
 	if s.file == nil {
 		f, err := s.files.fs.Open(s.name())
 		if err != nil {
-			return nil, err
+			return nil, unavailable("read", "", err)
 		}
 		s.file = f
 		s.files.opened(s)

@@ -13,8 +13,8 @@ import (
 
 func TestGroupDecidesEach(t *testing.T) {
 	const n = 7
-	o := newOneSenderAfter(t, n, func(_ *oneSender, other *eventstore.Store) {
-		if _, err := other.Fence(t.Context(), stream(1), eventstore.NewUUID()); err != nil {
+	o := newOneSenderAfter(t, n, func(o *oneSender) {
+		if _, err := o.other.Fence(t.Context(), stream(1), eventstore.NewUUID()); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -79,11 +79,11 @@ func TestGroupCutOff(t *testing.T) {
 	o.queued(n)
 	o.wire.muteNext.Store(true)
 	o.unblock()
-	eventually(t, "the group is committed", func() bool {
-		h, err := o.s.Head(t.Context(), stream(0))
-		return err == nil && h.Last.Seqno == 3
+	o.committed()
+	admin := pgtest.Pool(t)
+	eventually(t, "the group's session is ended", func() bool { // it is seen as idle a little after its commit
+		return number(t, admin, "select count(pg_terminate_backend(pid)) from pg_stat_activity where state = 'idle' and query like 'with g as materialized%'") == 1
 	})
-	exec1(t, pgtest.Pool(t), "select pg_terminate_backend(pid) from pg_stat_activity where state = 'idle' and query like 'with g as materialized%'")
 	o.wg.Wait()
 	for i := range n {
 		if done := must(t, o.s, one(o.own[stream(i)])); !done.Receipts[0].Replays {

@@ -30,17 +30,19 @@ type oneSender struct {
 	sql  func(sql string)                       // carried out beside it, with {s} for the schema
 	own  map[eventstore.Stream]eventstore.Batch // the owner's next batch
 	wg   sync.WaitGroup
+
+	other *eventstore.Store // another process's, of which the wire sees nothing
 }
 
 // newOneSender returns it with n warm streams, account-00…, and the sender blocked by
 // an append to account-blocker.
 func newOneSender(t *testing.T, n int) *oneSender { return newOneSenderAfter(t, n, nil) }
 
-// newOneSenderAfter calls prepare, with another process's store, before it blocks.
-func newOneSenderAfter(t *testing.T, n int, prepare func(o *oneSender, other *eventstore.Store)) *oneSender {
+// newOneSenderAfter calls prepare before it blocks.
+func newOneSenderAfter(t *testing.T, n int, prepare func(o *oneSender)) *oneSender {
 	t.Helper()
 	p, schema, _, other := fresh(t)
-	o := &oneSender{t: t, own: map[eventstore.Stream]eventstore.Batch{}}
+	o := &oneSender{t: t, other: other, own: map[eventstore.Stream]eventstore.Batch{}}
 	o.sql = func(sql string) { t.Helper(); exec1(t, p, strings.ReplaceAll(sql, "{s}", schema)) }
 	bent := pool(t, pgtest.DSN(t), func(c *pgxpool.Config) { c.MaxConns = 20; o.wire.config(c) })
 	var err error
@@ -53,7 +55,7 @@ func newOneSenderAfter(t *testing.T, n int, prepare func(o *oneSender, other *ev
 	}
 	o.warm("account-blocker")
 	if prepare != nil {
-		prepare(o, other)
+		prepare(o)
 	}
 	if o.tx, err = p.Begin(t.Context()); err != nil {
 		t.Fatal(err)
@@ -109,6 +111,16 @@ func (o *oneSender) unblock() {
 	if err := o.tx.Rollback(o.t.Context()); err != nil {
 		o.t.Fatal(err)
 	}
+}
+
+// committed waits until the group is there. It asks beside the wire: to mute the next
+// statement must not meet this one.
+func (o *oneSender) committed() {
+	o.t.Helper()
+	eventually(o.t, "the group is committed", func() bool {
+		h, err := o.other.Head(o.t.Context(), stream(0))
+		return err == nil && h.Last.Seqno == 3
+	})
 }
 
 // TestGroup: what waits goes together in one statement, each with its outcome.
@@ -301,10 +313,7 @@ func TestGroupLostAnswer(t *testing.T) {
 	o.queued(n)
 	o.wire.muteNext.Store(true)
 	o.unblock()
-	eventually(t, "the group is committed", func() bool {
-		h, err := o.s.Head(t.Context(), stream(0))
-		return err == nil && h.Last.Seqno == 3
-	})
+	o.committed()
 	cancel()
 	sent.Wait()
 	for i := range n {
@@ -320,7 +329,7 @@ func TestGroupLostAnswer(t *testing.T) {
 // its registry, which makes the server take the whole group back: its neighbours are
 // written.
 func TestGroupTakenBack(t *testing.T) {
-	o := newOneSenderAfter(t, 3, func(o *oneSender, _ *eventstore.Store) {
+	o := newOneSenderAfter(t, 3, func(o *oneSender) {
 		create(t, o.s, "doomed")
 		o.warm("doomed-a")
 		o.sql("do $$ begin execute format('drop table {s}.entries_%s', (select id from {s}.categories where name = 'doomed')); end $$")

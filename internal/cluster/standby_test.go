@@ -3,9 +3,11 @@
 package cluster
 
 import (
-	"errors"
+	"context"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/migrations/pgtest"
@@ -24,9 +26,10 @@ func TestCaseC2ReadOnlyUnderThePool(t *testing.T) {
 	l, store := open(t, p)
 	// Processes that only read, only write, only ask for readiness: what one of these
 	// does about its connections helps no other.
-	_, reading := open(t, newPool(t, front.DSN()))
-	_, writing := open(t, newPool(t, front.DSN()))
-	asked, _ := open(t, newPool(t, front.DSN()))
+	readers, writers, probes := newPool(t, front.DSN(), unasked), newPool(t, front.DSN(), unasked), newPool(t, front.DSN(), unasked)
+	_, reading := open(t, readers)
+	_, writing := open(t, writers)
+	asked, _ := open(t, probes)
 	w := start(t, store, 6, 2)
 	model := project(t, store, p)
 	deposits := deposit(t, store)
@@ -43,14 +46,17 @@ func TestCaseC2ReadOnlyUnderThePool(t *testing.T) {
 		return err
 	}
 	w.working("start", time.Now())
-	for _, err := range []error{l.Ping(t.Context()), asked.Ping(t.Context()), readsOn(), writesOn()} {
+	pings := func() error { return asked.Ping(t.Context()) }
+	for _, err := range []error{l.Ping(t.Context()), pings(), readsOn(), writesOn()} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
 
 	a.Stop(t) // waits until the standby has everything
-	wantKind(t, "ping of a server that is down", asked.Ping(t.Context()), eventstore.ErrUnavailable)
+	down(t, "ping", probes, pings)
+	down(t, "feed", readers, readsOn)
+	down(t, "append", writers, writesOn)
 	b.Promote(t)
 	a.Follow(t, 0)
 	eventually(t, "the pool meets the standby", func() bool {
@@ -59,13 +65,9 @@ func TestCaseC2ReadOnlyUnderThePool(t *testing.T) {
 		return w.failures["read-only"] > 0 && w.failures["feed: read-only"] > 0
 	})
 	for range 2 {
-		wantKind(t, "ping of a standby", asked.Ping(t.Context()), eventstore.ErrReadOnly)
+		wantKind(t, "ping of a standby", pings(), eventstore.ErrReadOnly)
 		wantKind(t, "feed of a standby", readsOn(), eventstore.ErrReadOnly)
-		err := writesOn() // the connection of before may be found broken first
-		for outage(err) && !errors.Is(err, eventstore.ErrReadOnly) {
-			err = writesOn()
-		}
-		wantKind(t, "append to a standby", err, eventstore.ErrReadOnly)
+		wantKind(t, "append to a standby", writesOn(), eventstore.ErrReadOnly)
 	}
 	connections := front.Open()
 	front.Point(b.Port())
@@ -76,14 +78,14 @@ func TestCaseC2ReadOnlyUnderThePool(t *testing.T) {
 	}
 	t.Logf("%d connections were open to the standby", connections)
 	for range 2 { // the one that stands on the old connection, then a new one
-		_ = asked.Ping(t.Context())
+		_ = pings()
 		_ = readsOn()
 		_ = writesOn()
 	}
 	if err := writesOn(); err != nil {
 		t.Errorf("append: %v", err)
 	}
-	if err := asked.Ping(t.Context()); err != nil {
+	if err := pings(); err != nil {
 		t.Errorf("ping: %v", err)
 	}
 	if err := readsOn(); err != nil {
@@ -94,4 +96,26 @@ func TestCaseC2ReadOnlyUnderThePool(t *testing.T) {
 	w.stop(there)
 	deposits.stop(there)
 	model.stop(there)
+}
+
+// unasked keeps a pool from looking whether a connection is alive before it lends it,
+// which by default depends on how long that was idle.
+func unasked(c *pgxpool.Config) {
+	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+}
+
+// down makes calls to a server that is down until the pool has met every connection that
+// the server ended: what it connects to later is what the address leads to then.
+func down(t *testing.T, what string, p *pgxpool.Pool, call func() error) {
+	t.Helper()
+	if p.Stat().TotalConns() == 0 {
+		t.Fatalf("%s: no connection of before, so this proves nothing", what)
+	}
+	eventually(t, what+": no connection of before is left", func() bool {
+		if err := call(); !outage(err) {
+			t.Errorf("%s at a server that is down: %v", what, err)
+		}
+		return p.Stat().TotalConns() == 0
+	})
+	wantKind(t, what+" at a server that is down", call(), eventstore.ErrUnavailable)
 }

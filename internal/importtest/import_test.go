@@ -21,6 +21,7 @@ var law = map[string][]string{
 	"eventstore":              {},
 	"eventstore/schema":       {"eventstore"},
 	"eventstore/memlog":       {"eventstore"},
+	"eventstore/filelog":      {"eventstore", "internal/vfs"},
 	"eventstore/pglog":        {"eventstore"},
 	"eventstore/natsannounce": {"eventstore"},
 	"eventstore/logtest":      {"eventstore", "eventstore/memlog"},

@@ -41,6 +41,8 @@ var logBugs = area{"log", "eventstore/pglog", []bug{
 		" || m.place.dedicated != g.dedicated())", ")", "TestLogGroups"},
 	{"nothing reclaimed in the background", "eventstore/pglog/trim.go",
 		"		l.reclaimSoon()\n", "", "TestReclaimsIn"},
+	{"trimmed during a round and forgotten", "eventstore/pglog/background.go",
+		"	again := b.again\n", "	again := false\n", "TestReclaimsAfter"},
 	{"reclaimed where nothing may run", "eventstore/pglog/background.go",
 		"	if b.every < 0 {", "	if false {", "TestReclaimsNothing"},
 	{"backlog waits for the end of another reader", "eventstore/pglog/pace.go",

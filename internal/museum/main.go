@@ -145,14 +145,18 @@ func (m *museum) show(ctx context.Context, a area, bare bool) {
 		m.line("control", a.name, v)
 	}
 	tried := make([]chan verdict, len(a.bugs))
-	for i, b := range a.bugs {
+	for i := range a.bugs {
 		tried[i] = make(chan verdict, 1)
-		go func() {
-			m.slots <- struct{}{}
-			defer func() { <-m.slots }()
-			tried[i] <- timed(func() verdict { return b.try(ctx, a.pkg) })
-		}()
 	}
+	go func() { // in their order, which is that of the lines
+		for i, b := range a.bugs {
+			m.slots <- struct{}{}
+			go func() {
+				defer func() { <-m.slots }()
+				tried[i] <- timed(func() verdict { return b.try(ctx, a.pkg) })
+			}()
+		}
+	}()
 	for i, b := range a.bugs {
 		v := <-tried[i]
 		if v.kind == caught {

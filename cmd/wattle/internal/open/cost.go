@@ -56,7 +56,7 @@ func (c *countedConn) Read(b []byte) (int, error) {
 // since it was made, for whomever. It answers errors.ErrUnsupported where there is none.
 func (s *Store) WAL(ctx context.Context) (bytes int64, err error) {
 	if s.Pool == nil {
-		return 0, fmt.Errorf("write-ahead log of a store in memory: %w", errors.ErrUnsupported)
+		return 0, fmt.Errorf("write-ahead log of a store that is not in PostgreSQL: %w", errors.ErrUnsupported)
 	}
 	err = s.Pool.QueryRow(ctx, "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint").Scan(&bytes)
 	return bytes, err

@@ -1,6 +1,7 @@
 // Package open turns a store URL into a store. It is the only place of the
 // command that knows all backends.
 //
+//	file:DIR                                                in files of a directory
 //	mem:                                                    in memory, gone when the process ends
 //	postgres://user@host:5432/database?schema=wattle        in a migrated schema of PostgreSQL
 //
@@ -36,6 +37,12 @@ type Options struct {
 	// NATS is the URL of a server that carries announcements to other processes.
 	// Empty: they stay in this one.
 	NATS string
+	// ReadOnly is for callers that change nothing: a store in files is then opened beside
+	// its owner, if it has one, and never owned. Elsewhere it makes no difference.
+	ReadOnly bool
+	// Create makes a store in files where there is none; without it that is
+	// ErrNotMigrated, as it is of a schema in PostgreSQL.
+	Create bool
 	// Trips counts the round trips of the store's calls to its database. Then Pool and
 	// Aside have connections of their own, which are not counted. Nil: nothing is.
 	Trips *Trips
@@ -60,7 +67,7 @@ type Store struct {
 }
 
 // Reclaim gives back the space of what was trimmed through Aside, for about budget.
-// In memory there is nothing to do.
+// In memory, and of a store that was opened read-only, there is nothing to do.
 func (s *Store) Reclaim(ctx context.Context, budget time.Duration) error {
 	if s.reclaim == nil {
 		return nil
@@ -111,17 +118,32 @@ func (s *Store) open(ctx context.Context, t *Target, o *Options) error {
 	if err != nil {
 		return err
 	}
-	var log eventstore.Log = memlog.New(nil)
-	if t.config != nil {
-		if log, err = s.postgres(ctx, t, o); err != nil {
-			return err
-		}
+	log, err := s.log(ctx, t, o)
+	if err != nil {
+		return err
 	}
 	s.Store = eventstore.New(log, &eventstore.Options{Announcer: announcer, Logger: o.Logger})
 	if s.Aside == nil {
 		s.Aside = s.Store
 	}
 	return nil
+}
+
+func (s *Store) log(ctx context.Context, t *Target, o *Options) (eventstore.Log, error) {
+	switch {
+	case t.config != nil:
+		return s.postgres(ctx, t, o)
+	case t.InFiles():
+		log, err := t.files(o)
+		if err != nil {
+			return nil, err
+		}
+		if !o.ReadOnly {
+			s.reclaim = reclaimFiles(log)
+		}
+		return log, nil
+	}
+	return memlog.New(nil), nil
 }
 
 func (s *Store) postgres(ctx context.Context, t *Target, o *Options) (eventstore.Log, error) {
@@ -194,7 +216,7 @@ func invalid(wanted, found, hint string) error {
 const encodeHint = "special characters in a user name or password must be percent-encoded, as %2F for /"
 
 // known is what a store URL may look like.
-const known = "a store URL: mem: or postgres://user@host:5432/database?schema=wattle"
+const known = "a store URL: file:DIR, mem: or postgres://user@host:5432/database?schema=wattle"
 
 func unknownScheme(scheme string) error {
 	found := "no scheme"

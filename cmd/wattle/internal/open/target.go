@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -27,8 +28,9 @@ const spareConnections = 4
 // Target is a store URL that was taken apart.
 type Target struct {
 	name   string          // the URL without its secrets
-	schema string          // of PostgreSQL; "" for mem:
-	config *pgxpool.Config // of PostgreSQL; nil for mem:
+	dir    string          // of files; "" for others
+	schema string          // of PostgreSQL; "" for others
+	config *pgxpool.Config // of PostgreSQL; nil for others
 	sized  bool            // the URL bounds the pool
 }
 
@@ -36,6 +38,8 @@ type Target struct {
 func Parse(address string) (*Target, error) {
 	scheme := schemeOf(address)
 	switch scheme {
+	case "file":
+		return parseFiles(address)
 	case "mem":
 		if address != "mem:" {
 			return nil, invalid(known, "something behind mem:", "it has no name and no settings")
@@ -136,8 +140,12 @@ func (t *Target) pool(ctx context.Context, connections int, trips *Trips) (*pgxp
 	return pool, nil
 }
 
-// Migrations lists the migrations of this build and whether they are applied.
+// Migrations lists the migrations of this build and whether they are applied. A store in
+// files has none: the list is empty, or the error ErrNotMigrated where there is no store.
 func (t *Target) Migrations(ctx context.Context) (all []migrations.Migration, err error) {
+	if t.InFiles() {
+		return nil, t.mustExist("migrate")
+	}
 	err = t.migrate(ctx, func(pool *pgxpool.Pool) error {
 		all, err = migrations.Status(ctx, pool, t.schema)
 		return err
@@ -145,23 +153,44 @@ func (t *Target) Migrations(ctx context.Context) (all []migrations.Migration, er
 	return all, err
 }
 
-// MigrateUp creates the schema if it is missing and applies what is pending.
+// MigrateUp creates the schema if it is missing and applies what is pending. A store in
+// files is made if there is none.
 func (t *Target) MigrateUp(ctx context.Context) error {
+	if t.InFiles() {
+		return t.makeFiles()
+	}
 	return t.migrate(ctx, func(pool *pgxpool.Pool) error { return migrations.Up(ctx, pool, t.schema) })
 }
 
-// MigrateDown takes back every migration and so destroys every log of the store.
+// MigrateDown takes back every migration and so destroys every log of the store. A store
+// in files is removed.
 func (t *Target) MigrateDown(ctx context.Context) error {
+	if t.InFiles() {
+		return t.removeFiles()
+	}
 	return t.migrate(ctx, func(pool *pgxpool.Pool) error { return migrations.Down(ctx, pool, t.schema) })
 }
 
 // Schema returns the name of the store's schema; "" where there is none.
 func (t *Target) Schema() string { return t.schema }
 
+// Word is what to type to have the store destroyed: its schema, or the last element of
+// its directory. "" where there is nothing to destroy.
+func (t *Target) Word() string {
+	if !t.InFiles() {
+		return t.schema
+	}
+	dir, err := filepath.Abs(t.dir)
+	if err != nil {
+		dir = t.dir
+	}
+	return filepath.Base(dir)
+}
+
 func (t *Target) migrate(ctx context.Context, f func(*pgxpool.Pool) error) error {
 	const op = "migrate"
 	if t.config == nil {
-		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Wanted: "a store that has a schema, as postgres://…", Found: t.name,
+		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Wanted: "a store that outlives the process, as file:DIR or postgres://…", Found: t.name,
 			Hint: "a store in memory needs no migration"}
 	}
 	pool, err := t.pool(ctx, 2, nil)
