@@ -31,6 +31,7 @@ type Store struct {
 	announcer Announcer
 	provider  trace.TracerProvider
 	tracer    trace.Tracer
+	untraced  bool // nobody looks at spans
 	logger    *slog.Logger
 	limits    Limits
 }
@@ -42,7 +43,7 @@ func New(log Log, o *Options) *Store {
 	}
 	s := &Store{log: log, announcer: o.Announcer, provider: o.TracerProvider, logger: o.Logger, limits: o.Limits.orDefault()}
 	if s.provider == nil {
-		s.provider = noop.NewTracerProvider()
+		s.provider, s.untraced = noop.NewTracerProvider(), true
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -109,12 +110,16 @@ func (s *Store) appendBy(ctx context.Context, a Append, do func(context.Context,
 	if err := s.limits.check(a); err != nil {
 		return Appended{}, inOp("append", first, err)
 	}
-	span.SetAttributes(AttrEpoch.Int64(int64(a.Batches[0].Epoch)))
+	if span.IsRecording() {
+		span.SetAttributes(AttrEpoch.Int64(int64(a.Batches[0].Epoch)))
+	}
 	done, err = do(ctx, a)
 	if err != nil {
 		return Appended{}, err
 	}
-	span.SetAttributes(AttrSeqno.Int64(int64(done.Receipts[0].Last.Seqno)), AttrPosition.Int64(int64(done.Token.Position)))
+	if span.IsRecording() {
+		span.SetAttributes(AttrSeqno.Int64(int64(done.Receipts[0].Last.Seqno)), AttrPosition.Int64(int64(done.Token.Position)))
+	}
 	then(ctx, done)
 	return done, nil
 }

@@ -87,6 +87,9 @@ func (a Append) CheckShape() error {
 	if len(a.Batches) == 0 {
 		return inOp("append", "", invalid("append", "at least one batch", "none"))
 	}
+	if len(a.Batches) == 1 && len(a.Batches[0].Events) > 0 && len(a.Guards) == 0 {
+		return nil // the usual, in which nothing can be twice
+	}
 	streams, ids := map[Stream]bool{}, map[UUID]bool{}
 	for i := range a.Batches {
 		b := &a.Batches[i]

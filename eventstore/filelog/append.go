@@ -57,9 +57,11 @@ func (l *Log) appended(receipts []eventstore.Receipt, last eventstore.Position) 
 // their receipts and the position of the last one), or are refused.
 func (l *Log) decideAppend(g *group, a *eventstore.Append) (write bool, receipts []eventstore.Receipt, last eventstore.Position, err error) {
 	var v eventstore.Verdict
+	g.found = g.found[:0]
 	for i := range a.Batches {
 		b := &a.Batches[i]
-		_, st, err := g.find("append", b.Stream)
+		c, st, err := g.find("append", b.Stream)
+		g.found = append(g.found, found{c, st})
 		switch {
 		case err == errStaged:
 			return false, nil, 0, err
@@ -131,15 +133,16 @@ func (l *Log) seen(b *eventstore.Batch, st *stagedStream) (eventstore.Seen, erro
 	return s, nil
 }
 
-// append stages the batches and returns their record and the position of its last entry.
+// append stages the batches that decideAppend has looked at just now, and returns their
+// record and the position of its last entry.
 func (g *group) append(a *eventstore.Append) (appendBody, eventstore.Position) {
 	clock := g.log.now()
 	position := eventstore.Position(g.next)
 	out := appendBody{batches: make([]batch, len(a.Batches))}
 	for i := range a.Batches {
 		b := &a.Batches[i]
-		c, st, _ := g.find("append", b.Stream)
-		st = g.reach(c, st, b.Stream)
+		c := g.found[i].category
+		st := g.reach(c, g.found[i].stream, b.Stream)
 		to := &out.batches[i]
 		*to = batch{streamRef: st.streamRef, epoch: b.Epoch, holder: b.Holder, id: b.ID, time: g.now(st, clock),
 			first: b.After.Seqno + 1, count: len(b.Events), lastID: b.Events[len(b.Events)-1].ID, events: b.Events}

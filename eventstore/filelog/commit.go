@@ -23,7 +23,7 @@ const (
 	maxQueued      = 10_000    // requests that wait
 	maxQueuedBytes = 256 << 20 // of payload that waits
 	maxGroupBytes  = 8 << 20   // of records in one group, but for its last one
-	maxGather      = 200 * time.Microsecond
+	maxGather      = 500 * time.Microsecond
 )
 
 // request is a change that somebody waits for.
@@ -140,7 +140,7 @@ type writer struct {
 	requests []*request
 	lastSync time.Duration // how long the last one took
 	ended    time.Time     // when the last group was answered
-	answered int           // requests of the last group
+	expected int           // requests that may come soon: as many as were answered last, or waited then
 	dirty    bool          // written and not synced: with Options.MayLose only
 	timer    *time.Timer   // of the sync that is due
 }
@@ -152,42 +152,50 @@ func (w *writer) run() {
 		select {
 		case <-w.queue.filled:
 			w.gather()
-			w.requests = w.queue.take(w.requests)
-			w.commitAll()
+			w.commit()
 		case <-w.timer.C:
 			w.syncDue()
 		case f := <-w.errands:
 			f(w)
 		case <-w.closing:
-			w.requests = w.queue.take(w.requests)
-			w.commitAll()
+			w.stageQueued()
+			w.commit()
 			w.syncDue()
 			return
 		}
 	}
 }
 
-// gather waits for those who were answered just now and are about to come again: a
-// group that begins with the first of them would leave the others to wait for a sync of
-// their own. It never waits longer than a tenth of a sync, nor for anybody when the
-// writer was idle.
+// gather stages what waits, and for a moment what comes: those who were answered just
+// now are about to come again, and a group that left without them would make two groups
+// of them for ever, each waiting for the sync of the other. It waits half a sync at most,
+// ends when nobody has come for a sixteenth of one, and waits for nobody when the writer
+// was idle.
 func (w *writer) gather() {
-	limit := min(w.lastSync/10, maxGather)
-	if w.answered < 2 || time.Since(w.ended) > w.lastSync {
+	limit, staged := min(w.lastSync/2, maxGather), w.stageQueued()
+	if w.expected < 2 || time.Since(w.ended) > w.lastSync {
 		return
 	}
-	for w.queue.length() < w.answered && time.Since(w.ended) < limit {
-		runtime.Gosched()
+	for began, last := time.Now(), time.Now(); staged < w.expected; runtime.Gosched() {
+		n, now := w.stageQueued(), time.Now()
+		if n > 0 {
+			staged, last = staged+n, now
+		}
+		if now.Sub(began) > limit || now.Sub(last) > w.lastSync/16 {
+			return
+		}
 	}
 }
 
-// commitAll commits the requests taken, in as many groups as it takes.
-func (w *writer) commitAll() {
+// stageQueued stages all that waits, in as many groups as it takes: the last one is left
+// to be committed. It says how many requests that were.
+func (w *writer) stageQueued() int {
+	w.requests = w.queue.take(w.requests)
 	for _, r := range w.requests {
 		w.stage(r)
 	}
-	w.commit()
 	clear(w.requests)
+	return len(w.requests)
 }
 
 // stage decides a request and adds its record to the group.
@@ -237,13 +245,14 @@ func (w *writer) commit() {
 	if err == nil {
 		err = w.apply(g)
 	}
+	waiting := w.queue.length()
 	for _, a := range g.answers {
 		if err != nil {
 			a.err = w.outcome(a, err)
 		}
 		a.request.done <- a.err
 	}
-	w.answered, w.ended = len(g.answers), time.Now()
+	w.expected, w.ended = len(g.answers)+waiting, time.Now()
 	g.reset()
 }
 

@@ -43,10 +43,9 @@
 // when the record was written. Check is CRC-32 (IEEE) of the body, for tail.go.
 //
 // The body of an append, per batch: stream (ordinal, category, name), epoch, holder,
-// batch ID, time, first seqno, first position, index of the first event, and the events,
-// in which what is usual is left out (a derived ID, version 1, application/json, no
-// metadata). See record.go for the other kinds, indexfile.go, registryfile.go and
-// manifest.go for the other files.
+// batch ID, time, first seqno, first position, and the events, in which what is usual is
+// left out (version 1, application/json, no metadata). See record.go for the other
+// kinds, indexfile.go, registryfile.go and manifest.go for the other files.
 //
 // # Writing
 //

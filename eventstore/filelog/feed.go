@@ -245,7 +245,7 @@ func (r *feedReader) record(body []byte) error {
 				r.more = true
 				return d.err
 			}
-			ev := d.event(&b, j)
+			ev := d.event()
 			b.name = st.stream.name
 			r.look(&b, j, ev, st.stream)
 		}

@@ -16,6 +16,7 @@ type group struct {
 	answers []answer
 	next    uint64 // position of the next record
 
+	found    []found // for each batch of the append that is decided
 	streams  map[eventstore.Stream]*stagedStream
 	locked   map[any]bool // streams, names of leases: changed in ways that only the registry can show
 	global   bool         // categories or holds have been changed
@@ -34,6 +35,12 @@ type answer struct {
 	request *request
 	err     error
 	writes  bool
+}
+
+// found is what find has found.
+type found struct {
+	category *category
+	stream   *stagedStream
 }
 
 // stagedStream is a stream as the group leaves it.

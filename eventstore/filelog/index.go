@@ -81,6 +81,9 @@ func (x *memIndex) addBatch(b *batch, p place) {
 	}
 	for _, c := range [...]uint32{allShared, b.category} {
 		if all := x.categories[c]; len(all) == 0 || all[len(all)-1].offset != p.offset { // another batch of the record may have noted it
+			if len(all) == cap(all) {
+				all = slices.Grow(all, max(len(all), 16)) // it becomes long: append would copy it more often
+			}
 			x.categories[c] = append(all, p)
 		}
 	}

@@ -228,7 +228,7 @@ func (r *streamReader) record(s *segment, row row, body []byte) error {
 			if n != r.after+1 {
 				return corrupt(r.view.op, s.name(), int64(row.offset), 0, errMissing{r.view.name, r.after + 1})
 			}
-			e := b.entry(j, d.event(&b, j))
+			e := b.entry(j, d.event())
 			r.out.Entries = append(r.out.Entries, e)
 			r.bytes += len(e.Data)
 			r.after = n

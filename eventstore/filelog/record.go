@@ -73,7 +73,6 @@ type batch struct {
 	time     int64               // microseconds since 1970
 	first    eventstore.Seqno    // of events[0]
 	position eventstore.Position // of events[0]; 0: the category has no positions
-	index    int                 // of events[0] in the batch as it was written; above 0 when the first ones were trimmed
 	count    int                 // of events
 	lastID   eventstore.UUID     // of the last event
 	events   []eventstore.Event  // the caller's until they are encoded, then nil; decoded where somebody asked for them
@@ -101,8 +100,7 @@ func (b *batch) entry(i int, ev eventstore.Event) eventstore.Entry {
 
 // What of an event is not the usual.
 const (
-	hasID = 1 << iota
-	hasVersion
+	hasVersion = 1 << iota
 	hasContentType
 	hasMetadata
 )
@@ -123,21 +121,17 @@ func (a appendBody) encode(e *encoder) {
 		e.int(b.time)
 		e.uint(uint64(b.first))
 		e.uint(uint64(b.position))
-		e.uint(uint64(b.index))
 		e.uint(uint64(b.count))
 		for j := range b.events {
-			keys = e.event(b, j, keys)
+			keys = e.event(&b.events[j], keys)
 		}
 	}
 }
 
-// event leaves out what is usual: an ID that is derived, version 1, JSON, no metadata.
-func (e *encoder) event(b *batch, j int, keys []string) []string {
-	ev := &b.events[j]
+// event leaves out what is usual: version 1, JSON, no metadata. Not so an ID that could
+// be derived: that would cost every reader a hash an entry, for 16 bytes.
+func (e *encoder) event(ev *eventstore.Event, keys []string) []string {
 	var has byte
-	if ev.ID != eventstore.DeriveUUID(b.id, b.index+j) {
-		has |= hasID
-	}
 	if ev.Version != 1 {
 		has |= hasVersion
 	}
@@ -148,10 +142,8 @@ func (e *encoder) event(b *batch, j int, keys []string) []string {
 		has |= hasMetadata
 	}
 	e.byte(has)
+	e.uuid(ev.ID)
 	e.string(ev.Type)
-	if has&hasID != 0 {
-		e.uuid(ev.ID)
-	}
 	if has&hasVersion != 0 {
 		e.uint(uint64(ev.Version))
 	}
@@ -174,18 +166,13 @@ func (d *decoder) batchHead(b *batch) {
 	b.time = d.int()
 	b.first = eventstore.Seqno(d.uint())
 	b.position = eventstore.Position(d.uint())
-	b.index = int(d.uint())
-	b.count = d.count(3) // an event takes at least its flags and two lengths
+	b.count = d.count(19) // an event takes at least its flags, its ID and two lengths
 }
 
-func (d *decoder) event(b *batch, j int) (ev eventstore.Event) {
+func (d *decoder) event() (ev eventstore.Event) {
 	has := d.byte()
+	ev.ID = d.uuid()
 	ev.Type = d.string()
-	if has&hasID != 0 {
-		ev.ID = d.uuid()
-	} else {
-		ev.ID = eventstore.DeriveUUID(b.id, b.index+j)
-	}
 	ev.Version, ev.ContentType = 1, usualContentType
 	if has&hasVersion != 0 {
 		ev.Version = int(d.uint())
@@ -203,10 +190,8 @@ func (d *decoder) event(b *batch, j int) (ev eventstore.Event) {
 // skipEvent passes over an event.
 func (d *decoder) skipEvent() {
 	has := d.byte()
+	d.take(16)
 	d.bytes()
-	if has&hasID != 0 {
-		d.take(16)
-	}
 	if has&hasVersion != 0 {
 		d.uint()
 	}
@@ -228,7 +213,7 @@ func decodeAppend(d *decoder) (appendBody, error) {
 		d.batchHead(b)
 		b.events = make([]eventstore.Event, b.count)
 		for j := range b.events {
-			b.events[j] = d.event(b, j)
+			b.events[j] = d.event()
 			b.lastID = b.events[j].ID
 		}
 	}

@@ -109,7 +109,6 @@ func (b *batch) trim(through eventstore.Seqno) {
 	n := int(min(through-b.first+1, eventstore.Seqno(b.count)))
 	b.events = b.events[n:]
 	b.count -= n
-	b.index += n
 	b.first += eventstore.Seqno(n)
 	if b.position > 0 {
 		b.position += eventstore.Position(n)
