@@ -204,3 +204,12 @@ func (r *Route) ReleaseLease(ctx context.Context, lease Lease) error {
 	}
 	return l.ReleaseLease(ctx, lease)
 }
+
+// UpdateLeases asks the backend of the leases.
+func (r *Route) UpdateLeases(ctx context.Context, u LeaseUpdate) ([]Lease, error) {
+	l, err := r.leaser("update leases")
+	if err != nil {
+		return nil, err
+	}
+	return l.UpdateLeases(ctx, u)
+}

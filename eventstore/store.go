@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -352,6 +355,45 @@ func (s *Store) ReleaseLease(ctx context.Context, lease Lease) error {
 		return err
 	}
 	return l.ReleaseLease(ctx, lease)
+}
+
+// UpdateLeases renews, acquires, releases and lists leases at once; see [Leases]. TTL 0
+// means DefaultLeaseTTL.
+func (s *Store) UpdateLeases(ctx context.Context, u LeaseUpdate) ([]Lease, error) {
+	const op = "update leases"
+	l, ttl, err := s.leases(op, u.Prefix, u.Holder, u.TTL)
+	if err != nil {
+		return nil, err
+	}
+	if err := u.check(); err != nil {
+		return nil, inOp(op, "", err)
+	}
+	u.TTL = ttl
+	return l.UpdateLeases(ctx, u)
+}
+
+// check is the rule for the names of an update, the prefix aside.
+func (u *LeaseUpdate) check() error {
+	names := slices.Clone(u.Acquire)
+	for _, l := range slices.Concat(u.Renew, u.Release) {
+		names = append(names, l.Name)
+	}
+	if len(names) > MaxLeases {
+		return tooLarge("lease names", fmt.Sprintf("at most %d", MaxLeases), fmt.Sprint(len(names)))
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		if err := checkText("lease name", name, MaxNameBytes); err != nil {
+			return err
+		}
+		if !strings.HasPrefix(name, u.Prefix) {
+			return invalid("lease name", "the prefix "+strconv.Quote(u.Prefix), strconv.Quote(clip(name)))
+		}
+		if i > 0 && names[i-1] == name {
+			return invalid("lease names", "each once", "twice "+strconv.Quote(clip(name)))
+		}
+	}
+	return nil
 }
 
 func (s *Store) leases(op, name string, holder UUID, ttl time.Duration) (Leases, time.Duration, error) {
