@@ -250,6 +250,8 @@ func (w *writer) commit() {
 // errUnwritten wraps an error that left nothing written.
 type errUnwritten struct{ error }
 
+func (e errUnwritten) Unwrap() error { return e.error }
+
 // outcome is the answer to a request whose group was not written. What was refused was
 // refused on what did not come to be, perhaps, so that is no answer any more.
 func (w *writer) outcome(a answer, err error) error {

@@ -185,6 +185,9 @@ func (r *faultRun) failed(err error) {
 		}
 		return // it goes on by itself: the step is played again
 	}
+	if errors.Is(r.fault.err, syscall.ENOSPC) && r.fault.kind != vfs.OpSync && r.fault.kind != vfs.OpSyncDir {
+		r.fatalf("for want of room alone the log failed: %v", err)
+	}
 	for range 2 {
 		if err := r.p.play(r.at, leaseStep("probe")); !errors.Is(err, eventstore.ErrReadOnly) {
 			r.fatalf("a lease behind a failed write = %v", err)
