@@ -266,10 +266,13 @@ func (w *writer) outcome(a answer, err error) error {
 }
 
 // broken notes that a write failed and returns the error of a request for which nothing
-// was written.
+// was written. What could only not be read is no such failure.
 func (w *writer) broken(op string, err error) error {
-	if noSpace(err) {
+	switch {
+	case noSpace(err):
 		return full(op, err)
+	case errors.Is(err, eventstore.ErrUnavailable):
+		return err
 	}
 	w.fail(err)
 	return failed(op, err)
