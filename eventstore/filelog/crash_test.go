@@ -191,9 +191,7 @@ func (c *crasher) together(p *player, at int) error {
 		q := &player{ctx: p.ctx, log: p.log, store: p.store, at: at + i}
 		done[i] = make(chan error, 1)
 		go func() { done[i] <- q.play(at+i, c.script[at+i]) }()
-		for p.log.Queued() <= i {
-			time.Sleep(10 * time.Microsecond)
-		}
+		waitQueued(p, i+1)
 	}
 	p.at = at
 	release()

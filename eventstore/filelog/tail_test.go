@@ -5,6 +5,7 @@ package filelog_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -69,7 +70,6 @@ func TestLostSector(t *testing.T) {
 			script := append([]step{createStep(free), appendStep(1, 8*pad, "free-a"), appendStep(1, 4, "free-b")}, last, appendStep(1, 3, "free-b"))
 			all := states(t, script, filelog.Options{})
 			between, _ := lastWrite(t, script[:len(script)-1])
-			seen := map[string]bool{}
 			for _, answer := range []int{vfs.Lost, vfs.Garbage} {
 				for at := 0; ; at++ {
 					sectors := 0
@@ -84,7 +84,7 @@ func TestLostSector(t *testing.T) {
 					if at >= sectors {
 						break
 					}
-					livesOn(t, disk, script, all, seen)
+					livesOn(t, disk, script, all)
 					n++
 				}
 			}
@@ -95,7 +95,7 @@ func TestLostSector(t *testing.T) {
 
 // livesOn opens a disk on which the script's last step but one was torn, plays on,
 // crashes it, and opens it again.
-func livesOn(t *testing.T, disk *vfs.Mem, script []step, all []string, seen map[string]bool) {
+func livesOn(t *testing.T, disk *vfs.Mem, script []step, all []string) {
 	t.Helper()
 	n := len(script)
 	p, err := openPlayer(disk, filelog.Options{}, n)
@@ -125,4 +125,22 @@ func livesOn(t *testing.T, disk *vfs.Mem, script []step, all []string, seen map[
 		t.Fatalf("%s: the second time: %v, %s", script[n-2].name, err, difference(got, all[n]))
 	}
 	p.log.Close()
+}
+
+// TestCutTail is the other half of case A8: the file of the last append is cut at every
+// byte of it, as far as the sync was not done.
+func TestCutTail(t *testing.T) {
+	script := []step{createStep(free), appendStep(2, 30, "free-a"), appendStep(3, 40, "free-a", "free-b"), appendStep(1, 3, "free-b")}
+	all := states(t, script, filelog.Options{})
+	before, _ := lastWrite(t, script[:2])
+	between, _ := lastWrite(t, script[:3])
+	const file = "0000000000000000001.0.log"
+	whole := read(t, between, file)
+	first := len(strings.TrimRight(string(read(t, before, file)), "\x00"))
+	end := len(strings.TrimRight(string(whole), "\x00")) + 9
+	for n := first; n <= end; n++ {
+		disk := between.Snapshot()
+		write(t, disk, file, whole[:n])
+		livesOn(t, disk.Crash(vfs.Choice{Pick: vfs.KeepAll}), script, all)
+	}
 }
