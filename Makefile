@@ -10,7 +10,7 @@ TEST_TIMEOUT ?= 20m
 # A module of its own, so that what the peers depend on stays out of the product's go.mod.
 PEERS_MODULE := cmd/wattle-bench
 # What must also build for WebAssembly, as far as it exists yet.
-WASM := $(patsubst %,./%,$(wildcard eventstore eventstore/schema eventstore/memlog aggregate projector))
+WASM := $(patsubst %,./%,$(wildcard eventstore eventstore/schema eventstore/memlog eventstore/filelog internal/vfs aggregate projector))
 
 .PHONY: help
 help: ## this list
@@ -18,7 +18,7 @@ help: ## this list
 
 ifneq ($(wildcard cmd/wattle),)
 .PHONY: demo
-demo: ## the main job on generated loan applications, in memory; needs nothing but Go
+demo: ## the main job on generated loan applications, in files in your state folder; needs nothing but Go
 	@$(GO) run ./cmd/wattle demo
 endif
 
@@ -118,7 +118,7 @@ bench-layout: postgres ## one entries table, partitions or tables per category: 
 bench-decay: postgres ## what a session with an old snapshot does to appends to a hot stream (4 minutes; DECAY='-held 20s')
 	$(GO) run ./internal/bench/decay $(DECAY)
 
-# The tests find the server's executables, PgBouncer and libfaketime themselves and fail without; this installs them first where it
+# The tests find the server's executables, PgBouncer, libfaketime and strace themselves and fail without; this installs them first where it
 # may: as root, with apt-get. A server of one's own (WATTLE_TEST_DSN) does not replace them: some tests kill servers.
 .PHONY: postgres
 postgres:
@@ -128,16 +128,16 @@ postgres:
 	bouncer() { command -v pgbouncer || compgen -G '/usr/sbin/pgbouncer'; }; \
 	faketime() { compgen -G '/usr/lib/*/faketime/libfaketimeMT*' || compgen -G '/usr/lib*/faketime/libfaketimeMT*' || \
 	  compgen -G '/usr/local/lib/faketime/libfaketimeMT*' || compgen -G '/opt/homebrew/lib/faketime/libfaketime*'; }; \
-	found() { server && bouncer && faketime; }; \
+	found() { server && bouncer && faketime && { [ "$$(uname)" != Linux ] || command -v strace; }; }; \
 	if found >/dev/null; then exit 0; fi; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "no PostgreSQL server, PgBouncer or libfaketime found: installing Debian's"; \
+	  echo "no PostgreSQL server, PgBouncer, libfaketime or strace found: installing Debian's"; \
 	  export DEBIAN_FRONTEND=noninteractive; \
-	  apt-get -qq update && apt-get -qq install -y --no-install-recommends postgresql pgbouncer faketime >/dev/null && \
+	  apt-get -qq update && apt-get -qq install -y --no-install-recommends postgresql pgbouncer faketime strace >/dev/null && \
 	  found >/dev/null && exit 0; \
 	fi; \
-	echo "The tests need the PostgreSQL server, 14 or newer, PgBouncer and libfaketime; they are not on PATH nor in the usual places. Install them:" >&2; \
-	echo "  Debian, Ubuntu:  apt-get install postgresql pgbouncer faketime      (as root; make test then does it itself)" >&2; \
-	echo "  Fedora, RHEL:    dnf install postgresql-server pgbouncer libfaketime" >&2; \
+	echo "The tests need the PostgreSQL server, 14 or newer, PgBouncer, libfaketime and (on Linux) strace; they are not on PATH nor in the usual places. Install them:" >&2; \
+	echo "  Debian, Ubuntu:  apt-get install postgresql pgbouncer faketime strace      (as root; make test then does it itself)" >&2; \
+	echo "  Fedora, RHEL:    dnf install postgresql-server pgbouncer libfaketime strace" >&2; \
 	echo "  macOS:           brew install postgresql@18 pgbouncer libfaketime" >&2; \
 	exit 1

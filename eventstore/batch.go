@@ -67,7 +67,8 @@ type Appended struct {
 }
 
 // Token names a place in a store. A query that carries it can wait until a
-// projector has passed it, and so read its own writes.
+// projector has passed it, and so read its own writes. Behind a Route it is a place in
+// the backend that was written; two of different incarnations do not compare.
 // The zero Token is passed by everybody.
 type Token struct {
 	Incarnation UUID // of the store

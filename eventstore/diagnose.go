@@ -57,6 +57,7 @@ func (s *Severity) UnmarshalText(b []byte) (err error) {
 type Finding struct {
 	Check    string // which check found it, as "gap"; names do not change
 	Severity Severity
+	Backend  string   // which one, behind a Route
 	Category Category // of Stream when that is given
 	Stream   Stream
 	Seqno    Seqno
@@ -66,8 +67,13 @@ type Finding struct {
 	Hint     string // what to do about it
 }
 
-// Where names the place: "account-alice at 5", "account", "position 7", or "store".
+// Where names the place: "account-alice at 5", "account", "position 7", or "store";
+// behind a Route with the backend before it, as "files: account".
 func (f Finding) Where() string {
+	if backend := f.Backend; backend != "" {
+		f.Backend = ""
+		return backend + ": " + f.Where()
+	}
 	place := quoteOdd(string(f.Stream))
 	switch {
 	case f.Stream != "":
@@ -121,7 +127,7 @@ type Doctor interface {
 // Verify checks everything that is stored; see [Verifier]. A log that cannot is the
 // error errors.ErrUnsupported.
 func (s *Store) Verify(ctx context.Context, progress func(Progress)) iter.Seq2[Finding, error] {
-	l, err := as[Verifier](s, "verify")
+	l, err := as[Verifier](s.log, "verify")
 	if err != nil {
 		return func(yield func(Finding, error) bool) { yield(Finding{}, err) }
 	}
@@ -131,7 +137,7 @@ func (s *Store) Verify(ctx context.Context, progress func(Progress)) iter.Seq2[F
 // Examine looks at what surrounds the log; see [Doctor]. A log without surroundings
 // is the error errors.ErrUnsupported.
 func (s *Store) Examine(ctx context.Context) ([]Finding, error) {
-	l, err := as[Doctor](s, "examine")
+	l, err := as[Doctor](s.log, "examine")
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@
 // Backends: [github.com/wattle-es/wattle/eventstore/memlog] in memory,
 // [github.com/wattle-es/wattle/eventstore/pglog] in PostgreSQL. A backend proves
 // itself by passing [github.com/wattle-es/wattle/eventstore/logtest].
+// A [Route] puts several side by side, a category in each; positions are those of one
+// backend then.
 //
 // The package imports the standard library and the OpenTelemetry API only, so it
 // builds for GOOS=js and GOOS=wasip1 and stays small there.

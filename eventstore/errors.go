@@ -55,7 +55,7 @@ var (
 	ErrLeaseLost = errors.New("lease lost")
 	// ErrParked: what was waited for stands behind a parked event.
 	ErrParked = errors.New("parked")
-	// ErrCrossBackend: one call over streams of several backends.
+	// ErrCrossBackend: one call over streams or categories of several backends of a Route.
 	ErrCrossBackend = errors.New("across backends")
 	// ErrCorrupt: stored data fails its check.
 	ErrCorrupt = errors.New("corrupt")

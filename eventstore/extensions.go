@@ -140,6 +140,22 @@ type Leases interface {
 	// ReleaseLease gives a lease back at once; nil if it is lost already. The name's
 	// epoch is remembered.
 	ReleaseLease(ctx context.Context, l Lease) error
+	// UpdateLeases does many of these things for one holder in one round trip, each by
+	// its own rule: what cannot be granted or is lost changes nothing and is no error.
+	// It returns all leases whose names begin with u.Prefix, by name, as they stand then:
+	// those of others may be a little older. Left is 0 for one that nobody holds.
+	UpdateLeases(ctx context.Context, u LeaseUpdate) ([]Lease, error)
+}
+
+// LeaseUpdate is what one holder does with its leases at once. All names begin with
+// Prefix, and each stands once; at most MaxLeases of them.
+type LeaseUpdate struct {
+	Holder  UUID
+	TTL     time.Duration // of those renewed and acquired, from now
+	Prefix  string        // what to list
+	Renew   []Lease       // by name and epoch; they are Holder's
+	Acquire []string
+	Release []Lease // by name and epoch; they are Holder's
 }
 
 // Lease says who may act and until when, on the store's clock.

@@ -27,6 +27,7 @@ const (
 	MaxPageEntries     = 10_000   // entries of one page
 	MaxSnapshotBytes   = 32 << 20 // Data of one snapshot
 	MaxFilterNames     = 256      // categories or types of one Filter
+	MaxLeases          = 4096     // names of one LeaseUpdate
 	MaxLeaseTTL        = 24 * time.Hour
 	MinLeaseTTL        = 10 * time.Millisecond
 	defaultContentType = "application/json"

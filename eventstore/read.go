@@ -190,7 +190,7 @@ func (s *Store) Load(ctx context.Context, stream Stream, fingerprint string) (l 
 	}
 	ctx, span := s.span(ctx, "load", "receive", trace.SpanKindClient, stream)
 	defer func() { EndSpan(span, err) }()
-	log, err := as[Snapshots](s, "load")
+	log, err := as[Snapshots](s.log, "load")
 	if err != nil {
 		return Loading{}, err
 	}

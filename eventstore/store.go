@@ -8,6 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -220,7 +223,7 @@ func (s *Store) SaveSnapshot(ctx context.Context, sn Snapshot) error {
 	if err := sn.check(); err != nil {
 		return inOp("save snapshot", sn.Stream, err)
 	}
-	l, err := as[Snapshots](s, "save snapshot")
+	l, err := as[Snapshots](s.log, "save snapshot")
 	if err != nil {
 		return err
 	}
@@ -237,7 +240,7 @@ func (s *Store) CreateCategory(ctx context.Context, spec CategorySpec) error {
 	if err != nil {
 		return inOp("create category", "", err)
 	}
-	l, err := as[Categories](s, "create category")
+	l, err := as[Categories](s.log, "create category")
 	if err != nil {
 		return err
 	}
@@ -249,7 +252,7 @@ func (s *Store) DeleteCategory(ctx context.Context, c Category) error {
 	if err := c.check(); err != nil {
 		return inOp("delete category", "", err)
 	}
-	l, err := as[Categories](s, "delete category")
+	l, err := as[Categories](s.log, "delete category")
 	if err != nil {
 		return err
 	}
@@ -258,7 +261,7 @@ func (s *Store) DeleteCategory(ctx context.Context, c Category) error {
 
 // ListCategories returns all categories ordered by name.
 func (s *Store) ListCategories(ctx context.Context) ([]CategorySpec, error) {
-	l, err := as[Categories](s, "list categories")
+	l, err := as[Categories](s.log, "list categories")
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +276,7 @@ func (s *Store) CreateStreams(ctx context.Context, streams ...Stream) error {
 			return inOp(op, stream, err)
 		}
 	}
-	l, err := as[Streams](s, op)
+	l, err := as[Streams](s.log, op)
 	if err != nil || len(streams) == 0 {
 		return err
 	}
@@ -285,7 +288,7 @@ func (s *Store) DropStream(ctx context.Context, stream Stream) error {
 	if err := stream.check(); err != nil {
 		return inOp("drop stream", stream, err)
 	}
-	l, err := as[Streams](s, "drop stream")
+	l, err := as[Streams](s.log, "drop stream")
 	if err != nil {
 		return err
 	}
@@ -297,7 +300,7 @@ func (s *Store) SetHold(ctx context.Context, h Hold) error {
 	if err := h.check(); err != nil {
 		return inOp("set hold", h.Stream, err)
 	}
-	l, err := as[Holds](s, "set hold")
+	l, err := as[Holds](s.log, "set hold")
 	if err != nil {
 		return err
 	}
@@ -311,7 +314,7 @@ func (s *Store) ReleaseHold(ctx context.Context, name string, c Category, stream
 	if err := h.check(); err != nil {
 		return inOp("release hold", stream, err)
 	}
-	l, err := as[Holds](s, "release hold")
+	l, err := as[Holds](s.log, "release hold")
 	if err != nil {
 		return err
 	}
@@ -320,7 +323,7 @@ func (s *Store) ReleaseHold(ctx context.Context, name string, c Category, stream
 
 // ListHolds returns all holds ordered by name, category, stream.
 func (s *Store) ListHolds(ctx context.Context) ([]Hold, error) {
-	l, err := as[Holds](s, "list holds")
+	l, err := as[Holds](s.log, "list holds")
 	if err != nil {
 		return nil, err
 	}
@@ -354,6 +357,45 @@ func (s *Store) ReleaseLease(ctx context.Context, lease Lease) error {
 	return l.ReleaseLease(ctx, lease)
 }
 
+// UpdateLeases renews, acquires, releases and lists leases at once; see [Leases]. TTL 0
+// means DefaultLeaseTTL.
+func (s *Store) UpdateLeases(ctx context.Context, u LeaseUpdate) ([]Lease, error) {
+	const op = "update leases"
+	l, ttl, err := s.leases(op, u.Prefix, u.Holder, u.TTL)
+	if err != nil {
+		return nil, err
+	}
+	if err := u.check(); err != nil {
+		return nil, inOp(op, "", err)
+	}
+	u.TTL = ttl
+	return l.UpdateLeases(ctx, u)
+}
+
+// check is the rule for the names of an update, the prefix aside.
+func (u *LeaseUpdate) check() error {
+	names := slices.Clone(u.Acquire)
+	for _, l := range slices.Concat(u.Renew, u.Release) {
+		names = append(names, l.Name)
+	}
+	if len(names) > MaxLeases {
+		return tooLarge("lease names", fmt.Sprintf("at most %d", MaxLeases), fmt.Sprint(len(names)))
+	}
+	slices.Sort(names)
+	for i, name := range names {
+		if err := checkText("lease name", name, MaxNameBytes); err != nil {
+			return err
+		}
+		if !strings.HasPrefix(name, u.Prefix) {
+			return invalid("lease name", "the prefix "+strconv.Quote(u.Prefix), strconv.Quote(clip(name)))
+		}
+		if i > 0 && names[i-1] == name {
+			return invalid("lease names", "each once", "twice "+strconv.Quote(clip(name)))
+		}
+	}
+	return nil
+}
+
 func (s *Store) leases(op, name string, holder UUID, ttl time.Duration) (Leases, time.Duration, error) {
 	if ttl == 0 {
 		ttl = DefaultLeaseTTL
@@ -369,15 +411,15 @@ func (s *Store) leases(op, name string, holder UUID, ttl time.Duration) (Leases,
 	if err != nil {
 		return nil, 0, inOp(op, "", err)
 	}
-	l, err := as[Leases](s, op)
+	l, err := as[Leases](s.log, op)
 	return l, ttl, err
 }
 
 // as returns the log as one of the smaller interfaces.
-func as[T any](s *Store, op string) (T, error) {
-	l, ok := s.log.(T)
+func as[T any](log Log, op string) (T, error) {
+	l, ok := log.(T)
 	if !ok {
-		return l, fmt.Errorf("wattle: %s: %T: %w", op, s.log, errors.ErrUnsupported)
+		return l, fmt.Errorf("wattle: %s: %T: %w", op, log, errors.ErrUnsupported)
 	}
 	return l, nil
 }

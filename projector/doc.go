@@ -48,6 +48,21 @@
 // commits need not come in the order of positions; so the checkpoint also
 // carries a digest of the entries before it, which is compared then.
 //
+// # Several backends
+//
+// Behind an [eventstore.Route] the categories of one projector may lie in several
+// backends. There is a feed and a checkpoint for each then, worked on side by side:
+// the order of entries is that of each stream, as always, and that of the feed inside
+// a backend; there is none from one backend to another, and a handler that takes
+// several calls at once gets one from each. [Projector.Wait] goes by the token's
+// incarnation. [Projector.Status] is that of the worst.
+//
+// The backend of the category given to [New] keeps the key that a projector on one
+// backend has; in another one the projector's name has "/" and the backend's name
+// behind it, for the handler too, so (projector, version, position) still tells
+// effects apart. Categories and backends can so be added and nothing is handled again.
+// What would begin a backend anew that was followed before is refused.
+//
 // Announcements only wake: losing, repeating or inventing them changes latency
 // and nothing else. The package imports the standard library, the OpenTelemetry
 // API and eventstore, so it builds for GOOS=js and GOOS=wasip1.

@@ -18,8 +18,9 @@ type held struct {
 }
 
 // HoldName is the name of the holds that a projector keeps, one in each of its
-// categories or one on its stream: "projector/name/version/lane".
-func (p *Projector) HoldName() string { return "projector/" + p.key.String() }
+// categories or one on its stream: "projector/name/version/lane". It is the same in
+// all backends.
+func (p *Projector) HoldName() string { return "projector/" + p.whole.String() }
 
 // hold sets the holds at a checkpoint. When it returns nil, all that is behind
 // the checkpoint is there and stays. It is never called for a place that is ahead
@@ -85,6 +86,13 @@ func (p *Projector) moveHold(ctx context.Context, kept Checkpoint) {
 func (p *Projector) Unregister(ctx context.Context) error {
 	if p.mistake != nil {
 		return p.mistake
+	}
+	if len(p.parts) > 0 {
+		var failed []error
+		for _, part := range p.parts {
+			failed = append(failed, part.inBackend(part.Unregister(ctx)))
+		}
+		return errors.Join(failed...)
 	}
 	for _, h := range p.source.holds(Checkpoint{}) {
 		if err := p.store.ReleaseHold(ctx, p.HoldName(), h.Category, h.Stream); err != nil {

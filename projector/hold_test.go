@@ -190,6 +190,30 @@ func TestSnapshotterTrimsBehindHoldsLater(t *testing.T) {
 	})
 }
 
+// Entries stay for a time, and go when it is over although the stream is quiet.
+func TestSnapshotterKeepsForATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnv(t, nil)
+		e.deposit("account-a", 8)
+		time.Sleep(time.Hour)
+		e.deposit("account-a", 12)
+		var taken []string
+		var c projector.MemoryCheckpoints
+		o := projector.SnapshotOptions{Every: 10, KeepEntries: 2, KeepFor: 30 * time.Minute, Take: takeSnapshot(e.store, &taken)}
+		stop := run(t, projector.NewSnapshotter(e.store, "snapshots", "account", &c, o))
+		for _, step := range []struct {
+			wait    time.Duration
+			trimmed eventstore.Seqno
+		}{{time.Minute, 8}, {25 * time.Minute, 8}, {10 * time.Minute, 18}} {
+			time.Sleep(step.wait)
+			if h, _ := e.store.Head(t.Context(), "account-a"); h.Trimmed != step.trimmed {
+				t.Errorf("trimmed to %d, want %d", h.Trimmed, step.trimmed)
+			}
+		}
+		stop()
+	})
+}
+
 func TestSnapshotterWithoutTrim(t *testing.T) {
 	e := newEnv(t, nil)
 	e.deposit("account-a", 20)

@@ -135,7 +135,7 @@ func Sink(c Checkpoints, f func(ctx context.Context, key Key, batch []eventstore
 type sink struct {
 	Checkpoints
 	f    func(ctx context.Context, key Key, batch []eventstore.Entry) error
-	tidy func(ctx context.Context) error // may be nil
+	tidy func(ctx context.Context, of []eventstore.Category) error // may be nil
 }
 
 func (s *sink) Handle(ctx context.Context, key Key, from, to Checkpoint, batch []eventstore.Entry) error {

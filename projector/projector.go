@@ -61,7 +61,11 @@ type Projector struct {
 	store   *eventstore.Store
 	handler Handler
 	source  source
-	key     Key
+	key     Key                // of the checkpoint
+	whole   Key                // of the projector, if it is a part of one
+	backend eventstore.Backend // what the source reads from
+	rival   Key                // under which a checkpoint in this backend could be kept too; zero: none
+	parts   []*Projector       // one a backend, if there are several; they do the work then
 	o       Options
 	mistake error // in the configuration; every method returns it
 	tracer  trace.Tracer
@@ -74,11 +78,15 @@ type Projector struct {
 	state    state
 	progress chan struct{} // closed and replaced whenever a checkpoint was kept
 	held     held
+	stores   map[eventstore.UUID]string // which backend is which store, when last asked
 }
 
 // New returns a projector of a category. The name is part of its checkpoint's key
 // and of its hold's name: 1 to MaxNameBytes bytes without control characters and
-// '/'. At most one Options is taken. Mistakes are the ErrInvalid of every method.
+// '/'. At most one Options is taken. Mistakes are the ErrInvalid of every method, a
+// category that is bound to no backend of a Route its ErrNoSuchCategory.
+//
+// Behind a Route the categories may lie in several backends; see the package comment.
 func New(store *eventstore.Store, name string, category eventstore.Category, h Handler, options ...*Options) *Projector {
 	p := &Projector{
 		store: store, handler: h, key: Key{Projector: name, Version: 1},
@@ -91,12 +99,14 @@ func New(store *eventstore.Store, name string, category eventstore.Category, h H
 	if p.o.Version > 0 {
 		p.key.Version = p.o.Version
 	}
+	p.whole = p.key
 	p.logger = store.Logger().With("projector", p.key.String())
 	p.mistake = p.configure(category, len(options))
 	return p
 }
 
-// Key returns the key of the projector's checkpoint.
+// Key returns the key of the projector's checkpoint; over several backends of that in
+// the first.
 func (p *Projector) Key() Key { return p.key }
 
 // configure fills in defaults and returns what is wrong.
@@ -153,6 +163,11 @@ func (p *Projector) choose(category eventstore.Category) error {
 			return p.invalid("one stream alone, of the category given, begun at a seqno", fmt.Sprintf("stream %s and other categories or a position", p.o.Stream))
 		}
 		p.source = &stream{store: p.store, stream: p.o.Stream, types: p.o.Types, limit: p.o.PageSize, acceptTrimmed: p.o.AcceptTrimmed}
+		shares, err := p.store.Split(p.o.Stream.Category())
+		if err != nil {
+			return err
+		}
+		p.backend = shares[0].Backend
 		return nil
 	}
 	f := eventstore.Filter{Types: append([]string(nil), p.o.Types...), AcceptTrimmed: p.o.AcceptTrimmed}
@@ -165,6 +180,19 @@ func (p *Projector) choose(category eventstore.Category) error {
 	}
 	if p.o.StartSeqno != 0 {
 		return p.invalid("a seqno to begin at with a stream only", p.o.StartSeqno.String())
+	}
+	shares, err := p.store.Split(f.Categories...)
+	switch {
+	case err != nil:
+		return err
+	case len(shares) > 1 && p.o.StartAt != 0:
+		return p.invalid("no position to begin at where categories lie in several backends", p.o.StartAt.String())
+	case len(shares) > 1:
+		p.divide(shares, f)
+		return nil
+	}
+	if p.backend = shares[0].Backend; p.backend.Name != "" {
+		p.rival = p.keyIn(p.backend)
 	}
 	p.source = newFeed(p.store, f, p.o.PageSize)
 	return nil
@@ -183,9 +211,11 @@ func (p *Projector) start(kept Checkpoint) Checkpoint {
 }
 
 // load loads the durable checkpoint.
-func (p *Projector) load(ctx context.Context) (kept Checkpoint, err error) {
+func (p *Projector) load(ctx context.Context) (Checkpoint, error) { return p.loadKey(ctx, p.key) }
+
+func (p *Projector) loadKey(ctx context.Context, key Key) (kept Checkpoint, err error) {
 	err = contained(func() error {
-		kept, err = p.handler.Load(ctx, p.key)
+		kept, err = p.handler.Load(ctx, key)
 		return err
 	})
 	return kept, err

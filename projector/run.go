@@ -30,6 +30,9 @@ import (
 //
 // It is woken by announcements and by Wait, and looks every PollInterval anyhow. A
 // Projector runs once at a time; a second Run is ErrInvalid.
+//
+// Over several backends each is worked on by itself: an outage of one does not keep
+// the others waiting, and what stops one stops all.
 func (p *Projector) Run(ctx context.Context) error {
 	if p.mistake != nil {
 		return p.mistake
@@ -38,9 +41,17 @@ func (p *Projector) Run(ctx context.Context) error {
 		return p.invalid("to run once at a time", "a Run that has not ended")
 	}
 	defer p.running.Store(false)
+	if len(p.parts) > 0 {
+		return p.runParts(ctx)
+	}
+	return p.run(ctx, p.session())
+}
+
+// run works as a session.
+func (p *Projector) run(ctx context.Context, s *session) error {
 	ear := &ear{p: p}
 	defer ear.close()
-	s, r := p.session(), &retries{p: p}
+	r := &retries{p: p}
 	for {
 		err := s.follow(ctx, ear)
 		if ctx.Err() != nil {
@@ -189,23 +200,21 @@ func hopeless(err error) bool {
 // Calls may overlap, also with Run: the checkpoint sees to it that every effect
 // happens once. A call that is overtaken after it has begun to write, or that loses
 // ten races before, stops with ErrFenced: others do the work. Any other error is
-// returned at once, for the next call to try again.
+// returned at once, for the next call to try again. Over several backends it is one
+// after the other, each with its share of the time, also when one before it fails.
 func (p *Projector) CatchUp(ctx context.Context, budget time.Duration) (more bool, err error) {
 	if p.mistake != nil {
 		return true, p.mistake
+	}
+	if len(p.parts) > 0 {
+		return p.catchUpParts(ctx, budget)
 	}
 	defer func() {
 		if err != nil {
 			p.failed(err)
 		}
 	}()
-	until := time.Time{}
-	if budget > 0 {
-		until = time.Now().Add(budget)
-	}
-	if d, ok := ctx.Deadline(); ok && (until.IsZero() || d.Before(until)) {
-		until = d
-	}
+	until := deadline(ctx, budget)
 	s := p.session()
 	if more, err = s.work(ctx, until); err != nil {
 		return true, err
@@ -217,6 +226,17 @@ func (p *Projector) CatchUp(ctx context.Context, budget time.Duration) (more boo
 	}
 	p.moveHold(ctx, s.kept)
 	return more, p.tidy(ctx)
+}
+
+// deadline is the end of a budget or of ctx, the earlier; zero: none.
+func deadline(ctx context.Context, budget time.Duration) (until time.Time) {
+	if budget > 0 {
+		until = time.Now().Add(budget)
+	}
+	if d, ok := ctx.Deadline(); ok && (until.IsZero() || d.Before(until)) {
+		until = d
+	}
+	return until
 }
 
 // work takes steps until the end, or as long as there is time.

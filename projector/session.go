@@ -5,6 +5,7 @@ package projector
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -21,10 +22,14 @@ type session struct {
 	lost   bool       // it was, and is another's now
 	saved  time.Time  // when kept was loaded or written
 	eager  time.Duration
+
+	claimed atomic.Bool // it was this holder's at some time; others may look
 }
 
-func (p *Projector) session() *session {
-	return &session{p: p, holder: eventstore.NewUUID()}
+func (p *Projector) session() *session { return p.sessionOf(eventstore.NewUUID()) }
+
+func (p *Projector) sessionOf(holder eventstore.UUID) *session {
+	return &session{p: p, holder: holder}
 }
 
 // open loads the checkpoint, proves that it stands in the store, and holds what
@@ -39,6 +44,11 @@ func (s *session) open(ctx context.Context) error {
 	if s.owned && kept.Holder != s.holder && kept.Epoch >= s.kept.Epoch {
 		s.lost = true
 		return FencedError(s.p.key, s.kept, kept)
+	}
+	if kept.Epoch == 0 {
+		if err := s.p.unrivaled(ctx); err != nil {
+			return err
+		}
 	}
 	s.take(kept)
 	s.cur = s.p.start(kept)
@@ -62,6 +72,9 @@ func (s *session) overtaken(ctx context.Context, failed error) error {
 
 func (s *session) take(kept Checkpoint) {
 	s.kept, s.cur, s.owned, s.saved = kept, kept, kept.Epoch > 0 && kept.Holder == s.holder, time.Now()
+	if s.owned {
+		s.claimed.Store(true)
+	}
 	s.p.kept(kept)
 }
 

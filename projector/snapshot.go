@@ -4,7 +4,6 @@ package projector
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +22,9 @@ type SnapshotOptions struct {
 	Every uint64
 	// KeepEntries is how many entries up to the snapshot stay.
 	KeepEntries uint64
+	// KeepFor is how long entries stay at least, from their Time to this process's
+	// clock; 0: no longer than KeepEntries says.
+	KeepFor time.Duration
 	// NoTrim makes snapshots and trims nothing.
 	NoTrim bool
 	// Projector are the options of the projector around it. It takes snapshots
@@ -41,7 +43,7 @@ func NewSnapshotter(store *eventstore.Store, name string, category eventstore.Ca
 	if o.Every == 0 {
 		o.Every = DefaultSnapshotEvery
 	}
-	s := &snapshotter{store: store, o: o, stopped: map[eventstore.Stream]eventstore.Seqno{}}
+	s := &snapshotter{store: store, o: o, stopped: map[eventstore.Stream]eventstore.Seqno{}, tried: map[eventstore.Category]time.Time{}}
 	o.Projector.AcceptTrimmed, o.Projector.NoHold, o.Projector.Types = true, true, nil
 	h := &sink{Checkpoints: c, f: s.handle, tidy: s.retrim}
 	p := New(store, name, category, h, &o.Projector)
@@ -60,7 +62,7 @@ type snapshotter struct {
 	// stopped are trims that something held up, by stream. Losing them costs space
 	// until the stream's next snapshot, nothing else.
 	stopped map[eventstore.Stream]eventstore.Seqno
-	tried   time.Time
+	tried   map[eventstore.Category]time.Time // by the first category of those that share a feed
 }
 
 func (s *snapshotter) handle(ctx context.Context, _ Key, batch []eventstore.Entry) error {
@@ -95,9 +97,17 @@ func (s *snapshotter) snapshot(ctx context.Context, stream eventstore.Stream) er
 	return s.trim(ctx, stream, at.Seqno-eventstore.Seqno(s.o.KeepEntries))
 }
 
-// trim trims as far as holds and snapshots allow, and remembers the rest.
+// trim trims as far as the policy, holds and snapshots allow, and remembers the rest.
 func (s *snapshotter) trim(ctx context.Context, stream eventstore.Stream, through eventstore.Seqno) error {
-	done, err := s.store.Trim(ctx, stream, through, false)
+	old := through
+	if s.o.KeepFor > 0 {
+		last, err := s.store.LastBefore(ctx, stream, time.Now().Add(-s.o.KeepFor))
+		if err != nil {
+			return err
+		}
+		old = min(old, last)
+	}
+	done, err := s.store.Trim(ctx, stream, old, false)
 	if err != nil {
 		return err
 	}
@@ -113,12 +123,18 @@ func (s *snapshotter) trim(ctx context.Context, stream eventstore.Stream, throug
 	return nil
 }
 
-// retrim tries the trims again that were stopped, not too often.
-func (s *snapshotter) retrim(ctx context.Context) error {
+// retrim tries the trims again that were stopped in categories of one backend, not too
+// often. Those of another backend are not this one's to wait for.
+func (s *snapshotter) retrim(ctx context.Context, of []eventstore.Category) error {
 	s.mu.Lock()
 	again := map[eventstore.Stream]eventstore.Seqno{}
-	if time.Since(s.tried) >= holdInterval {
-		s.tried, again = time.Now(), maps.Clone(s.stopped)
+	if time.Since(s.tried[of[0]]) >= holdInterval {
+		s.tried[of[0]] = time.Now()
+		for stream, through := range s.stopped {
+			if slices.Contains(of, stream.Category()) {
+				again[stream] = through
+			}
+		}
 	}
 	s.mu.Unlock()
 	for stream, through := range again {
@@ -132,7 +148,7 @@ func (s *snapshotter) retrim(ctx context.Context) error {
 // tidy gives the handler a turn when the end of the feed is reached.
 func (p *Projector) tidy(ctx context.Context) error {
 	if s, ok := p.handler.(*sink); ok && s.tidy != nil {
-		return contained(func() error { return s.tidy(ctx) })
+		return contained(func() error { return s.tidy(ctx, p.source.categories()) })
 	}
 	return nil
 }

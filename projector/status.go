@@ -11,6 +11,7 @@ import (
 // Status is the state of a projector as this instance knows it.
 type Status struct {
 	Key      Key
+	Backend  string              // behind a Route
 	Running  bool                // Run is on in this process
 	Position eventstore.Position // of the durable checkpoint, when it was last seen
 	Seqno    eventstore.Seqno    // the same, of a projector that follows one stream
@@ -24,6 +25,10 @@ type Status struct {
 	LastError error     // of the last step; nil once one has succeeded
 	Looked    time.Time // when the store was last looked at with success
 	Saved     time.Time // when this instance last saw or wrote the checkpoint
+	// Parts are the states in each backend if there are several, the first one's first.
+	// The state as a whole is that of the worst then: caught up if all are, behind by
+	// all that any are, as fresh as the stalest; it has no place of its own.
+	Parts []Status
 }
 
 // freshness is how long a look counts beyond two poll intervals.
@@ -44,10 +49,13 @@ type state struct {
 // Status returns the state as this instance knows it. It asks nobody, so an
 // instance that does not work knows nothing: it is not CaughtUp.
 func (p *Projector) Status() Status {
+	if len(p.parts) > 0 {
+		return p.statusOfParts()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st := p.state
-	s := Status{Key: p.key, Running: p.running.Load(), Position: st.kept.Position, Seqno: st.kept.Seqno, Horizon: st.horizon,
+	s := Status{Key: p.key, Backend: p.backend.Name, Running: p.running.Load(), Position: st.kept.Position, Seqno: st.kept.Seqno, Horizon: st.horizon,
 		LastError: st.err, Looked: st.looked, Saved: st.saved}
 	s.CaughtUp = st.caughtUp && st.err == nil && time.Since(st.looked) <= 2*p.o.PollInterval+freshness
 	if p.mistake != nil {

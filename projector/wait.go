@@ -5,6 +5,9 @@ package projector
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -46,7 +49,9 @@ func (e *LagError) Unwrap() error { return e.Err }
 // it ends Wait returns a *LagError.
 //
 // A token of another store, or a checkpoint of one, is ErrDiverged. Every
-// projection has passed the zero token.
+// projection has passed the zero token. Behind a Route the token's incarnation tells
+// whose checkpoint it is about; of a backend that the projector does not follow, nothing
+// concerns it.
 func (p *Projector) Wait(ctx context.Context, t eventstore.Token) error {
 	if p.mistake != nil {
 		return p.mistake
@@ -54,6 +59,23 @@ func (p *Projector) Wait(ctx context.Context, t eventstore.Token) error {
 	if t.Position == 0 {
 		return nil
 	}
+	if len(p.store.Backends()) == 1 {
+		return p.wait(ctx, t)
+	}
+	backend, err := p.backendOf(ctx, t)
+	if err != nil {
+		return err
+	}
+	for _, leaf := range p.leaves() {
+		if leaf.backend.Name == backend {
+			return leaf.wait(ctx, t)
+		}
+	}
+	return nil
+}
+
+// wait waits in one backend.
+func (p *Projector) wait(ctx context.Context, t eventstore.Token) error {
 	w := waiter{p: p, token: t}
 	for pause := minLook; ; pause = min(2*pause, p.o.PollInterval) {
 		progress := p.next() // taken before looking, so that nothing is missed in between
@@ -73,6 +95,53 @@ func (p *Projector) Wait(ctx context.Context, t eventstore.Token) error {
 		}
 		timer.Stop()
 	}
+}
+
+// backendOf names the backend that a token is of. One that cannot be asked is waited
+// for, unless another one is the token's.
+func (p *Projector) backendOf(ctx context.Context, t eventstore.Token) (string, error) {
+	p.mu.Lock()
+	name, known := p.stores[t.Incarnation]
+	p.mu.Unlock()
+	if known { // if it is no longer so, waiting there tells
+		return name, nil
+	}
+	for pause := minLook; ; pause = min(2*pause, p.o.PollInterval) {
+		stores, down := p.askBackends(ctx)
+		name, known := stores[t.Incarnation]
+		switch {
+		case known:
+			return name, nil
+		case down == nil:
+			return "", foreignToken(t, slices.Collect(maps.Keys(stores))...)
+		case ctx.Err() == nil && !outage(down):
+			return "", down
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return "", &LagError{Key: p.key, Wanted: t.Position, More: true, Last: down, Err: err}
+		}
+	}
+}
+
+// askBackends asks all backends which stores they are. down is the error of one that
+// does not tell.
+func (p *Projector) askBackends(ctx context.Context) (stores map[eventstore.UUID]string, down error) {
+	stores = map[eventstore.UUID]string{}
+	for _, b := range p.store.Backends() {
+		id, err := b.Incarnation(ctx)
+		if err != nil {
+			down = fmt.Errorf("backend %s: %w", b.Name, err)
+			continue
+		}
+		if other, twice := stores[id]; twice {
+			return nil, p.invalid("backends that are different stores", "incarnation "+id.String()+" in "+other+" and in "+b.Name)
+		}
+		stores[id] = b.Name
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stores = stores
+	return stores, down
 }
 
 // waiter is one Wait.
@@ -120,7 +189,12 @@ func (w *waiter) late(cause error) error {
 		More: w.left.more || !w.known, Last: w.p.Status().LastError, Err: cause}
 }
 
-func foreignToken(t eventstore.Token, found eventstore.UUID) error {
+func foreignToken(t eventstore.Token, found ...eventstore.UUID) error {
+	names := make([]string, len(found))
+	for i, id := range found {
+		names[i] = id.String()
+	}
+	slices.Sort(names)
 	return &eventstore.Error{Kind: eventstore.ErrDiverged, Op: "wait", Wanted: "a token of incarnation " + t.Incarnation.String(),
-		Found: "incarnation " + found.String(), Hint: "the token is of another store, or of this one before it was restored"}
+		Found: "incarnation " + strings.Join(names, ", "), Hint: "the token is of another store, or of this one before it was restored"}
 }

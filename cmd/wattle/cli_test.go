@@ -35,8 +35,14 @@ func TestUsage(t *testing.T) {
 		"no argument":          {[]string{"read"}, []string{"wanted STREAM", "found none"}},
 		"too many arguments":   {[]string{"version", "x"}, []string{"wanted no argument", `["x"]`}},
 		"no store":             {[]string{"category", "list"}, []string{"wanted the URL of a store", "WATTLE_STORE"}},
-		"unknown scheme":       {[]string{"category", "list", "--store", "mysql://x"}, []string{`scheme "mysql"`, "mem:", "postgres://"}},
-		"no scheme":            {[]string{"category", "list", "--store", "/tmp/x"}, []string{"no scheme", "mem:"}},
+		"unknown scheme":       {[]string{"category", "list", "--store", "mysql://x"}, []string{`scheme "mysql"`, "file:DIR, mem:", "postgres://"}},
+		"no scheme":            {[]string{"category", "list", "--store", "/tmp/x"}, []string{"no scheme", "file:DIR"}},
+		"no directory":         {[]string{"category", "list", "--store", "file:"}, []string{"file:DIR", "no directory"}},
+		"files of a host":      {[]string{"category", "list", "--store", "file://host/dir"}, []string{"file:DIR", "a host"}},
+		"files with settings":  {[]string{"category", "list", "--store", "file:dir?readonly=1"}, []string{"no settings"}},
+		"files at home":        {[]string{"category", "list", "--store", "file:~/x"}, []string{"file:$HOME/"}},
+		"nowhere to be":        {[]string{"demo"}, []string{"HOME", "--store file:DIR", "mem:"}},
+		"fresh and named":      {[]string{"demo", "--fresh", "--store", "mem:"}, []string{"--fresh", "wattle migrate down"}},
 		"named memory":         {[]string{"category", "list", "--store", "mem:x"}, []string{"mem:"}},
 		"two schemas":          {[]string{"category", "list", "--store", "postgres://h/d?schema=a&schema=b"}, []string{"one schema"}},
 		"bad sslmode":          {[]string{"category", "list", "--store", "postgres://h/d?sslmode=nope"}, []string{"sslmode"}},
@@ -68,8 +74,8 @@ func TestUsage(t *testing.T) {
 		"no stream":            {[]string{"stream", "create", "--store", "mem:"}, []string{"STREAM for wattle stream create"}},
 		"bad prefix":           {[]string{"bench", "append", "--prefix", "a-b", "--store", "mem:"}, []string{"category", "a-b"}},
 		"bad epoch":            {[]string{"bench", "append", "--epoch", "9223372036854775808", "--store", "mem:"}, []string{"epoch", "2^63-1"}},
-		"nats without a host":  {[]string{"demo", "--nats", "localhost"}, []string{"nats://host:4222"}},
-		"nats of another kind": {[]string{"demo", "--nats", "http://localhost"}, []string{"nats://host:4222"}},
+		"nats without a host":  {[]string{"demo", "--store", "mem:", "--nats", "localhost"}, []string{"nats://host:4222"}},
+		"nats of another kind": {[]string{"demo", "--store", "mem:", "--nats", "http://localhost"}, []string{"nats://host:4222"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if r := wattle(t, d.args...).wants(t, exitUsage, d.want...); r.out != "" {
@@ -81,7 +87,7 @@ func TestUsage(t *testing.T) {
 
 func TestNotFound(t *testing.T) {
 	t.Parallel()
-	for _, store := range []string{"mem:", migrated(t)} {
+	for _, store := range []string{"mem:", migrated(t), filed(t)} {
 		wattle(t, "read", "nope-1", "--store", store).wants(t, exitNotFound, "no such category", "nope")
 		wattle(t, "tail", "nope", "--store", store).wants(t, exitNotFound, "no such category", "nope")
 		wattle(t, "tail", "nope", "-f", "--store", store).wants(t, exitNotFound, "no such category")
@@ -99,7 +105,7 @@ func TestUnavailable(t *testing.T) {
 	} {
 		wattle(t, append(args, "--store", store)...).wants(t, exitUnavailable, closed)
 	}
-	wattle(t, "demo", "--nats", "nats://"+closed).wants(t, exitUnavailable, closed, "leave out --nats")
+	wattle(t, "demo", "--store", "mem:", "--nats", "nats://"+closed).wants(t, exitUnavailable, closed, "leave out --nats")
 	wattle(t, "tail", "a", "--store", "mem:", "--nats", "nats://"+closed).wants(t, exitUnavailable, closed)
 }
 
@@ -221,11 +227,14 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	each(newApp(nil, nil, nil, noEnv).root())
-	wattle(t).wants(t, 0, "Usage:", "mem:")
+	wattle(t).wants(t, 0, "Usage:", "file:DIR", "mem:")
 	wattle(t, "help", "exit-codes").wants(t, 0, "not migrated", "wattle verify", "130")
 	wattle(t, "completion", "bash").wants(t, 0, "wattle")
 	if r := wattle(t, "__complete", "version", "-o", ""); !strings.HasPrefix(r.out, "table\njson\n") {
 		t.Errorf("wanted table and json completed, found %q", r.out)
+	}
+	if r := wattle(t, "__complete", "verify", "--store", ""); !strings.HasPrefix(r.out, "file:\nmem:\npostgres://\n") {
+		t.Errorf("wanted the kinds of stores completed, found %q", r.out)
 	}
 }
 
@@ -275,7 +284,7 @@ func TestPasswordIsNeverPrinted(t *testing.T) {
 		}
 	}
 	for _, nats := range []string{"nats://user:" + canary + "@127.0.0.1:1", "nats://user:" + canary + "%zz@h", "nats://u:" + canary + "/@h", canary} {
-		if r := wattle(t, "demo", "--nats", nats); r.code == 0 || strings.Contains(r.out+r.err, canary) {
+		if r := wattle(t, "demo", "--store", "mem:", "--nats", nats); r.code == 0 || strings.Contains(r.out+r.err, canary) {
 			t.Errorf("%q: exit code %d and %s", nats, r.code, r.err)
 		}
 	}

@@ -100,13 +100,13 @@ func (a *app) catchUp(ctx context.Context, t *open.Target, own bool, service *ba
 	if err != nil {
 		return err
 	}
-	fresh := ""
-	if own {
-		fresh = "; --fresh begins anew"
-	}
 	if report.Events == 0 {
 		a.console.say(fmt.Sprintf("wattle: new events go to %s", t))
 		return nil
+	}
+	fresh := ""
+	if own {
+		fresh = "; --fresh begins anew"
 	}
 	a.console.say(fmt.Sprintf("wattle: going on with %s: %d applications, %d events, projected anew in %v%s",
 		t, report.Cases, report.Events, time.Since(began).Round(time.Millisecond), fresh))

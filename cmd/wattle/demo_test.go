@@ -29,9 +29,16 @@ const cut = 40
 func TestDemoTables(t *testing.T) {
 	t.Parallel()
 	const golden = "testdata/demo.txt"
-	r := wattle(t, "demo").wants(t, 0)
+	r := wattle(t, "demo", "--store", "mem:").wants(t, 0)
 	if r.err != "" {
 		t.Errorf("wanted nothing on stderr without a terminal, found %q", r.err)
+	}
+	home := t.TempDir()
+	for _, say := range []string{"new events go to ", "going on with "} { // twice is once
+		files := wattleIn(t, atHome(home), "", "demo").wants(t, 0, say+"file:"+demoDir(t, home))
+		if files.out != r.out || strings.Count(files.err, "\n") != 1 {
+			t.Errorf("in files: wanted\n%sfound\n%s%s", r.out, files.out, files.err)
+		}
 	}
 	if *update {
 		if err := os.WriteFile(golden, []byte(r.out), 0o600); err != nil {
@@ -93,38 +100,43 @@ func TestDemoFiguresAreTheSameEverywhere(t *testing.T) {
 	want := reportOf(t, 1, cut)
 	nats := natsURL(t)
 	for _, d := range []struct {
-		name     string
-		postgres bool
-		args     []string
+		name, kind string
+		args       []string
 	}{
-		{"memory, generated", false, []string{"--cases", fmt.Sprint(cut)}},
-		{"memory, file", false, []string{"--xes", file}},
-		{"memory, one writer", false, []string{"--xes", file, "--writers", "1"}},
-		{"memory, NATS", false, []string{"--xes", file, "--nats", nats}},
-		{"postgres, generated", true, []string{"--cases", fmt.Sprint(cut), "-o", "json"}},
-		{"postgres, one writer", true, []string{"--xes", file, "--writers", "1"}},
-		{"postgres, NATS", true, []string{"--xes", file, "--nats", nats}},
+		{"memory, generated", "memory", []string{"--cases", fmt.Sprint(cut)}},
+		{"memory, file", "memory", []string{"--xes", file}},
+		{"memory, one writer", "memory", []string{"--xes", file, "--writers", "1"}},
+		{"memory, NATS", "memory", []string{"--xes", file, "--nats", nats}},
+		{"files, generated", "files", []string{"--cases", fmt.Sprint(cut), "-o", "json"}},
+		{"files, one writer", "files", []string{"--xes", file, "--writers", "1"}},
+		{"files, NATS", "files", []string{"--xes", file, "--nats", nats}},
+		{"postgres, generated", "postgres", []string{"--cases", fmt.Sprint(cut), "-o", "json"}},
+		{"postgres, one writer", "postgres", []string{"--xes", file, "--writers", "1"}},
+		{"postgres, NATS", "postgres", []string{"--xes", file, "--nats", nats}},
 	} {
 		t.Run(d.name, func(t *testing.T) {
-			store := "mem:"
-			if d.postgres {
-				store = storeURL(t)
+			store, first, again := "mem:", "", ""
+			switch d.kind {
+			case "files":
+				store, first, again = "file:"+t.TempDir()+"/demo", "new events go to file:", "going on with file:"
+			case "postgres":
+				store, first = storeURL(t), "not migrated: doing it"
 			}
 			args := append([]string{"demo", "--json", "--store", store}, d.args...)
 			r := wattle(t, args...).wants(t, 0)
 			if r.out != want {
 				t.Errorf("wanted\n%sfound\n%s", want, r.out)
 			}
-			if !d.postgres {
-				return
+			if !strings.Contains(r.err, first) || first == "" && r.err != "" {
+				t.Errorf("wanted it to say %q, found %q", first, r.err)
 			}
-			if !strings.Contains(r.err, "not migrated: doing it") {
-				t.Errorf("wanted it to say that it migrates, found %q", r.err)
+			if d.kind == "memory" {
+				return
 			}
 			// Again, with the other kind of writers: nothing changes.
 			before := entries(t, store)
 			r = wattle(t, "demo", "--json", "--store", store, "--xes", file, "--writers", "7").wants(t, 0)
-			if after := entries(t, store); r.out != want || r.err != "" || !slices.EqualFunc(before, after, sameEntry) {
+			if after := entries(t, store); r.out != want || !strings.Contains(r.err, again) || again == "" && r.err != "" || !slices.EqualFunc(before, after, sameEntry) {
 				t.Errorf("the second time: wanted\n%sfound\n%s%s%d entries became %d", want, r.out, r.err, len(before), len(after))
 			}
 		})
@@ -188,11 +200,11 @@ func TestDemoFromStdin(t *testing.T) {
 	_ = z.Close()
 	want := reportOf(t, 1, 20)
 	for _, in := range []string{string(plain), zipped.String()} {
-		if r := wattleIn(t, noEnv, in, "demo", "--xes", "-", "--json").wants(t, 0); r.out != want {
+		if r := wattleIn(t, noEnv, in, "demo", "--store", "mem:", "--xes", "-", "--json").wants(t, 0); r.out != want {
 			t.Errorf("wanted\n%sfound\n%s", want, r.out)
 		}
 	}
-	if r := wattle(t, "demo", "--cases", "0", "--json").wants(t, 0); !strings.HasPrefix(r.out, `{"cases":0,"events":0,`) {
+	if r := wattle(t, "demo", "--store", "mem:", "--cases", "0", "--json").wants(t, 0); !strings.HasPrefix(r.out, `{"cases":0,"events":0,`) {
 		t.Errorf("wanted an empty report, found %s", r.out)
 	}
 }
@@ -237,9 +249,9 @@ func TestDemoDamagedFile(t *testing.T) {
 			}
 		})
 	}
-	wattle(t, "demo", "--xes", t.TempDir()+"/none.xes").wants(t, exitBadInput, "none.xes", "no such file")
-	wattle(t, "demo", "--xes", t.TempDir()).wants(t, exitBadInput, "is a directory")
-	wattleIn(t, noEnv, "", "demo", "--xes", "-").wants(t, exitBadInput, "line 1", "end of the file")
+	wattle(t, "demo", "--store", "mem:", "--xes", t.TempDir()+"/none.xes").wants(t, exitBadInput, "none.xes", "no such file")
+	wattle(t, "demo", "--store", "mem:", "--xes", t.TempDir()).wants(t, exitBadInput, "is a directory")
+	wattleIn(t, noEnv, "", "demo", "--store", "mem:", "--xes", "-").wants(t, exitBadInput, "line 1", "end of the file")
 }
 
 // A rule of the domain refuses: the case and the line are named, nothing is
@@ -304,7 +316,8 @@ func TestDemoOnAnotherStore(t *testing.T) {
 func TestDemoProgress(t *testing.T) {
 	t.Parallel()
 	file, events := xesFile(t, 1, 20, nil)
-	for _, args := range [][]string{{"demo", "--cases", "20", "--json"}, {"demo", "--xes", file, "--json"}} {
+	for _, args := range [][]string{{"demo", "--store", "mem:", "--cases", "20", "--json"}, {"demo", "--store", "mem:", "--xes", file, "--json"},
+		{"demo", "--store", "file:" + t.TempDir(), "--xes", file, "--json"}} {
 		r := asked(t, "", args...)
 		if r.code != 0 || r.out != reportOf(t, 1, 20) {
 			t.Fatalf("wanted the report and nothing else on stdout, found %d:\n%s", r.code, r.out)

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -17,6 +18,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/wattle-es/wattle/cmd/wattle/internal/open"
+	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/examples/loan/bankpg"
 	"github.com/wattle-es/wattle/migrations/pgtest"
 )
@@ -67,14 +70,35 @@ func TestBinary(t *testing.T) {
 	t.Parallel()
 	binary := build(t)
 	t.Run("killed", func(t *testing.T) { testKilled(t, binary) })
+	t.Run("killed in files", func(t *testing.T) { testKilledFiles(t, binary) })
 	t.Run("interrupted", func(t *testing.T) { testInterrupted(t, binary) })
 }
 
-// testKilled kills one import 20 times with SIGKILL, each time when the store, or
-// every other time the read model, has grown by a number of events chosen by
-// seed; each run goes on where the one before was killed. In the end everything is
-// as if nothing had happened.
+// testKilled kills an import into PostgreSQL, by what the store and every other time the
+// read model holds.
 func testKilled(t *testing.T, binary string) {
+	store := migrated(t)
+	progress := &progress{t: t, pool: pgtest.Pool(t), schema: schemaOf(t, store)}
+	killOften(t, binary, store, progress.recorded, progress.projected)
+}
+
+// testKilledFiles kills an import into files, by what the store holds. The read model
+// is in the memory of the process; killing early catches it being made anew, and the
+// store being made or opened.
+func testKilledFiles(t *testing.T, binary string) {
+	store := "file:" + filepath.Join(t.TempDir(), "demo")
+	beside := &beside{t: t, store: store}
+	defer beside.close()
+	killOften(t, binary, store, beside.recorded)
+	if n := beside.recorded(); n != len(entries(t, store)) {
+		t.Errorf("who has read beside all the time has seen %d entries", n)
+	}
+}
+
+// killOften kills one import 20 times with SIGKILL, when what the looks say, in turns, has
+// grown by a number of events chosen by seed, or some time after the start; each run goes
+// on where the one before was killed. In the end everything is as if nothing had happened.
+func killOften(t *testing.T, binary, store string, looks ...func() int) {
 	const kills = 20
 	seed := uint64(time.Now().UnixNano())
 	if text := os.Getenv("WATTLE_TEST_SEED"); text != "" {
@@ -86,18 +110,17 @@ func testKilled(t *testing.T, binary string) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 
 	file, events := xesFile(t, 1, cut, nil)
-	store := migrated(t)
-	progress := &progress{t: t, pool: pgtest.Pool(t), schema: schemaOf(t, store)}
+	recorded := looks[0]
 	args := func() []string {
 		return []string{"demo", "--json", "--xes", file, "--store", store, "--writers", []string{"1", "4", "16"}[rng.IntN(3)]}
 	}
 	for kill := range kills {
-		look := progress.recorded
-		if kill%2 == 1 {
-			look = progress.projected
-		}
+		look := looks[kill%len(looks)]
 		left := events - look()
-		at := min(events, look()+rng.IntN(1+2*left/(kills-kill)))
+		at, pause := min(events, look()+rng.IntN(1+2*left/(kills-kill))), 2*time.Millisecond
+		if kill%4 == 0 { // while it makes or opens the store, and catches up
+			at, pause = look(), 40*time.Millisecond
+		}
 		p := start(t, binary, args()...)
 		died := make(chan struct{})
 		go func() { _ = p.Wait(); close(died) }()
@@ -108,11 +131,12 @@ func testKilled(t *testing.T, binary string) {
 			case <-time.After(time.Millisecond):
 			}
 		}
+		time.Sleep(time.Duration(rng.Int64N(int64(pause))))
 		if err := p.Process.Signal(syscall.SIGKILL); err != nil {
 			t.Logf("kill %d at %d of %d: it was faster", kill, at, events)
 		}
 		<-died
-		t.Logf("kill %d at %d of %d: %d recorded, %d projected", kill, at, events, progress.recorded(), progress.projected())
+		t.Logf("kill %d at %d of %d: %d recorded", kill, at, events, recorded())
 	}
 	p := start(t, binary, args()...)
 	if code := p.end(t); code != 0 || p.out.String() != reportOf(t, 1, cut) {
@@ -120,6 +144,47 @@ func testKilled(t *testing.T, binary string) {
 	}
 	if n := len(entries(t, store)); n != events {
 		t.Errorf("wanted %d entries, found %d", events, n)
+	}
+}
+
+// beside reads a store in files beside those who write to it.
+type beside struct {
+	t     *testing.T
+	store string
+	open  *open.Store // nil: there is none yet
+	after eventstore.Position
+	count int
+}
+
+// recorded is how many entries there are.
+func (b *beside) recorded() int {
+	b.t.Helper()
+	if b.open == nil {
+		target, err := open.Parse(b.store)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if b.open, err = target.Open(b.t.Context(), &open.Options{ReadOnly: true}); errors.Is(err, eventstore.ErrNotMigrated) {
+			return 0
+		} else if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	for end := false; !end; {
+		p, err := b.open.ReadFeed(b.t.Context(), b.after, eventstore.Filter{}, 0)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.count += len(p.Entries)
+		b.after = max(b.after, p.Through.Position)
+		end = p.End
+	}
+	return b.count
+}
+
+func (b *beside) close() {
+	if b.open != nil {
+		b.open.Close()
 	}
 }
 

@@ -1,10 +1,9 @@
-// Categories, dedicated streams, snapshots, holds and leases.
+// Categories, dedicated streams, snapshots and holds.
 
 package filelog
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -208,77 +207,4 @@ func (l *Log) ListHolds(ctx context.Context) ([]eventstore.Hold, error) {
 		all = append(all, l.reg.holds[k])
 	}
 	return all, nil
-}
-
-// AcquireLease grants a lease if nobody else holds it now, on the clock of Options.Now.
-func (l *Log) AcquireLease(ctx context.Context, name string, holder eventstore.UUID, ttl time.Duration) (lease eventstore.Lease, granted bool, err error) {
-	now := l.now()
-	err = l.changeLease(ctx, "acquire lease", name, func(have eventstore.Lease) (*eventstore.Lease, error) {
-		if now = l.now(); have.Holder != holder && now.Before(have.Until) {
-			have.Left = have.Until.Sub(now)
-			lease, granted = have, false
-			return nil, nil
-		}
-		lease, granted = eventstore.Lease{Name: name, Holder: holder, Epoch: have.Epoch + 1, Until: now.Add(ttl).UTC()}, true
-		return &lease, nil
-	})
-	if err != nil {
-		return eventstore.Lease{}, false, err
-	}
-	if granted {
-		lease.Left = ttl
-	}
-	return lease, granted, nil
-}
-
-// RenewLease prolongs a lease that is still the caller's.
-func (l *Log) RenewLease(ctx context.Context, lease eventstore.Lease, ttl time.Duration) (out eventstore.Lease, err error) {
-	err = l.changeLease(ctx, "renew lease", lease.Name, func(have eventstore.Lease) (*eventstore.Lease, error) {
-		now := l.now()
-		if have.Holder != lease.Holder || have.Epoch != lease.Epoch || !now.Before(have.Until) {
-			return nil, &eventstore.Error{Kind: eventstore.ErrLeaseLost, Op: "renew lease",
-				Wanted: fmt.Sprintf("lease %q at epoch %d of holder %v", lease.Name, lease.Epoch, lease.Holder),
-				Found:  fmt.Sprintf("epoch %d of holder %v until %v", have.Epoch, have.Holder, have.Until.Format(time.RFC3339Nano)),
-				Hint:   "stop what was done under it and acquire it anew"}
-		}
-		have.Until = now.Add(ttl).UTC()
-		out = have
-		return &out, nil
-	})
-	if err != nil {
-		return eventstore.Lease{}, err
-	}
-	out.Left = ttl
-	return out, nil
-}
-
-// ReleaseLease gives a lease back at once.
-func (l *Log) ReleaseLease(ctx context.Context, lease eventstore.Lease) error {
-	return l.changeLease(ctx, "release lease", lease.Name, func(have eventstore.Lease) (*eventstore.Lease, error) {
-		if have.Holder != lease.Holder || have.Epoch != lease.Epoch || have.Until.IsZero() {
-			return nil, nil
-		}
-		have.Holder, have.Until = eventstore.UUID{}, time.Time{}
-		return &have, nil
-	})
-}
-
-// leaseName keeps names of leases apart from streams among what a group has locked.
-type leaseName string
-
-// changeLease decides on a lease as it stands, the zero one with the name if there is none.
-func (l *Log) changeLease(ctx context.Context, op, name string, decide func(have eventstore.Lease) (*eventstore.Lease, error)) error {
-	return l.change(ctx, op, "", 0, func(g *group) (body, error) {
-		if g.locked[leaseName(name)] {
-			return nil, errStaged
-		}
-		have := l.reg.leases[name]
-		have.Name = name
-		next, err := decide(have)
-		if err != nil || next == nil {
-			return nil, err
-		}
-		g.locked[leaseName(name)] = true
-		return leaseBody{*next}, nil
-	})
 }

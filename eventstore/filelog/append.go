@@ -185,35 +185,54 @@ func (l *Log) Fence(ctx context.Context, s eventstore.Stream, holder eventstore.
 
 // Trim removes entries as far as is allowed. What is removed can no longer be read when
 // it returns; its space comes back later, see Reclaim.
-func (l *Log) Trim(ctx context.Context, s eventstore.Stream, through eventstore.Seqno, dry bool) (eventstore.TrimResult, error) {
-	var out eventstore.TrimResult
-	decide := func(g *group) (body, error) {
+func (l *Log) Trim(ctx context.Context, s eventstore.Stream, through eventstore.Seqno, dry bool) (out eventstore.TrimResult, err error) {
+	if dry && l.readOnly {
+		return l.dryTrim(ctx, s, through)
+	}
+	err = l.change(ctx, "trim", s, 0, func(g *group) (body, error) {
 		c, st, err := g.alone("trim", s)
 		if err != nil || st == nil {
 			return nil, err
 		}
-		f, err := l.floor(c, st, through)
-		if err != nil {
+		before := st.head.Trimmed
+		if out, err = l.trimmed(c, st, through); err != nil || dry || out.Trimmed == before {
 			return nil, err
 		}
-		out = eventstore.TrimResult{Trimmed: max(f.To, st.head.Trimmed), StoppedBy: f.StoppedBy}
-		if dry || f.To <= st.head.Trimmed {
-			return nil, nil
-		}
-		b := trimBody{streamRef: st.ref(), through: f.To}
+		b := trimBody{streamRef: st.ref(), through: out.Trimmed}
 		if !c.dedicated() {
-			p, err := l.page("trim", s, f.To-1, 1)
+			p, err := l.page("trim", s, out.Trimmed-1, 1)
 			if err != nil {
 				return nil, err
 			}
-			b.position = positionOf(p.Entries, f.To)
+			b.position = positionOf(p.Entries, out.Trimmed)
 		}
 		return b, nil
-	}
-	if err := l.change(ctx, "trim", s, 0, decide); err != nil {
+	})
+	if err != nil {
 		return eventstore.TrimResult{}, err
 	}
 	return out, nil
+}
+
+// dryTrim is a dry Trim on a log that has no writer. Nobody else changes its registry
+// while the follower is held.
+func (l *Log) dryTrim(ctx context.Context, s eventstore.Stream, through eventstore.Seqno) (eventstore.TrimResult, error) {
+	if err := l.begin(ctx, "trim", s); err != nil {
+		return eventstore.TrimResult{}, err
+	}
+	l.follower.mu.Lock()
+	defer l.follower.mu.Unlock()
+	c, st, err := l.reg.find("trim", s)
+	if err != nil || st == nil {
+		return eventstore.TrimResult{}, err
+	}
+	return l.trimmed(c, st, through)
+}
+
+// trimmed is what a trim comes to.
+func (l *Log) trimmed(c *category, st *stream, through eventstore.Seqno) (eventstore.TrimResult, error) {
+	f, err := l.floor(c, st, through)
+	return eventstore.TrimResult{Trimmed: max(f.To, st.head.Trimmed), StoppedBy: f.StoppedBy}, err
 }
 
 // floor returns how far a trim may go and what stops it there.

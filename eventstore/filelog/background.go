@@ -8,6 +8,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/wattle-es/wattle/eventstore"
 )
 
 // maxTasks is how many tasks may wait before the writer waits for them: what a sealed
@@ -95,11 +97,11 @@ func (b *background) sealed(w *writer, s *segment, x *memIndex) {
 }
 
 // report deals with an error of something that was done beside calls: no room may pass,
-// anything else means that writes can no longer be trusted.
+// and what cannot be read may be read later; anything else means that writes can no longer be trusted.
 func (l *Log) report(what string, err error) {
 	switch {
 	case err == nil, errors.Is(err, errGone), errors.Is(err, context.Canceled):
-	case noSpace(err):
+	case noSpace(err), errors.Is(err, eventstore.ErrUnavailable):
 		l.logger.Warn(what, "directory", l.dir, "error", err)
 	default:
 		l.logger.Warn(what, "directory", l.dir, "error", err)

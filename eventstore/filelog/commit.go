@@ -259,6 +259,8 @@ func (w *writer) commit() {
 // errUnwritten wraps an error that left nothing written.
 type errUnwritten struct{ error }
 
+func (e errUnwritten) Unwrap() error { return e.error }
+
 // outcome is the answer to a request whose group was not written. What was refused was
 // refused on what did not come to be, perhaps, so that is no answer any more.
 func (w *writer) outcome(a answer, err error) error {
@@ -273,10 +275,13 @@ func (w *writer) outcome(a answer, err error) error {
 }
 
 // broken notes that a write failed and returns the error of a request for which nothing
-// was written.
+// was written. What could only not be read is no such failure.
 func (w *writer) broken(op string, err error) error {
-	if noSpace(err) {
+	switch {
+	case noSpace(err):
 		return full(op, err)
+	case errors.Is(err, eventstore.ErrUnavailable):
+		return err
 	}
 	w.fail(err)
 	return failed(op, err)
@@ -403,7 +408,7 @@ func (w *writer) apply(g *group) error {
 		s.size += r.size
 	}
 	if g.trims {
-		w.trimmed.Store(true)
+		w.dirtied.Store(true)
 	}
 	if w.o.MayLose <= 0 {
 		w.synced.Store(s.size)

@@ -47,7 +47,7 @@ func TestCore(t *testing.T) {
 		if len(want) != 12*(round+1) {
 			t.Fatalf("round %d: %d entries left, want %d", round, len(want), 12*(round+1))
 		}
-		if _, err := readAll(t, s, stream, 3); !errors.Is(err, eventstore.ErrTrimmed) {
+		if _, err := readStream(t, s, stream, 3); !errors.Is(err, eventstore.ErrTrimmed) {
 			t.Errorf("a read below the watermark: %v", err)
 		}
 		if loaded, err := s.Load(t.Context(), stream, "f"); err != nil || loaded.Snapshot == nil || string(loaded.Snapshot.Data) != "state" {

@@ -77,7 +77,8 @@ type life struct {
 	mu     sync.Mutex
 	disk   *vfs.Mem
 	rng    *rand.Rand
-	limit  int
+	limit  int // of images at a time
+	second bool
 	ops    int
 	images []image
 }
@@ -93,11 +94,19 @@ func (l *life) watch() {
 	})
 }
 
+// take takes images now: all if there are few, else a sample of more than are wanted,
+// which begins with the extremes.
 func (l *life) take(what string) {
-	l.images = append(l.images, image{what: what + ", killed", disk: l.disk.Snapshot(), killed: true})
-	for title, disk := range l.disk.Images(l.limit, l.rng) {
-		l.images = append(l.images, image{what: what + ", " + title, disk: disk})
+	if l.second && l.rng.IntN(2) == 0 {
+		return
 	}
+	l.images = append(l.images, image{what: what + ", killed", disk: l.disk.Snapshot(), killed: true})
+	var all []image
+	for title, disk := range l.disk.Images(4*l.limit, l.rng) {
+		all = append(all, image{what: what + ", " + title, disk: disk})
+	}
+	l.rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	l.images = append(l.images, all[:min(len(all), l.limit)]...)
 }
 
 // taken returns the images since the last call, which may show some states.
@@ -182,9 +191,7 @@ func (c *crasher) together(p *player, at int) error {
 		q := &player{ctx: p.ctx, log: p.log, store: p.store, at: at + i}
 		done[i] = make(chan error, 1)
 		go func() { done[i] <- q.play(at+i, c.script[at+i]) }()
-		for p.log.Queued() <= i {
-			time.Sleep(10 * time.Microsecond)
-		}
+		waitQueued(p, i+1)
 	}
 	p.at = at
 	release()
@@ -211,7 +218,7 @@ func (c *crasher) check(images []image, lives int) {
 
 func (c *crasher) open(im image, goesOn bool, lives int) {
 	c.t.Helper()
-	l := &life{disk: im.disk, rng: c.rng, limit: 2}
+	l := &life{disk: im.disk, rng: c.rng, limit: 1 + c.images/8, second: true}
 	if goesOn {
 		l.watch()
 	}
@@ -248,9 +255,9 @@ func (c *crasher) open(im image, goesOn bool, lives int) {
 // reclaims, after every operation.
 func TestCrash(t *testing.T) {
 	o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes}
-	t.Run("each kind", func(t *testing.T) { newCrasher(t, shortScript(), filelog.Options{}, scale(6, 20, 3000), 8).run() })
-	t.Run("each kind, small segments", func(t *testing.T) { newCrasher(t, shortScript(), o, scale(4, 10, 400), 12).run() })
-	t.Run("rolls", func(t *testing.T) { newCrasher(t, rollScript(), o, scale(3, 6, 100), 16).run() })
+	t.Run("each kind", func(t *testing.T) { newCrasher(t, shortScript(), filelog.Options{}, scale(6, 16, 3000), 10).run() })
+	t.Run("each kind, small segments", func(t *testing.T) { newCrasher(t, shortScript(), o, scale(4, 8, 400), 20).run() })
+	t.Run("rolls", func(t *testing.T) { newCrasher(t, rollScript(), o, scale(2, 3, 100), 40).run() })
 }
 
 // TestCrashRandom crashes random scripts.
@@ -259,18 +266,22 @@ func TestCrashRandom(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed(t), uint64(i)))
 			o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes << rng.IntN(3)}
-			newCrasher(t, randomScript(rng, 100), o, scale(2, 3, 40), 24).run()
+			newCrasher(t, randomScript(rng, 100), o, scale(1, 2, 40), 60).run()
 		})
 	}
 }
 
 // TestCrashMayLose: what was acked and not yet synced may be lost, from the end on.
 func TestCrashMayLose(t *testing.T) {
+	t.Run("registry", func(t *testing.T) {
+		o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes, MayLose: time.Hour}
+		newCrasher(t, registryScript(), o, scale(2, 3, 40), 40).run()
+	})
 	for i := range scale(1, 2, 8) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed(t), uint64(i)))
 			o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes << rng.IntN(3), MayLose: time.Hour}
-			newCrasher(t, randomScript(rng, 60), o, scale(2, 3, 40), 24).run()
+			newCrasher(t, randomScript(rng, 60), o, scale(1, 2, 40), 60).run()
 		})
 	}
 }

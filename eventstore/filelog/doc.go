@@ -26,7 +26,7 @@
 //	| u64 base | u32 salt | u32 0 | u64 created µs | u32 0 | u32 crc|
 //	+--------------------------------------------------------------+ 64
 //	| u32 crc | u32 length of the body | u32 salt | u32 kind       |  a record
-//	| u64 position | u64 synced                                    |
+//	| u64 position | u32 synced | u32 check                        |
 //	| body …                                     | zeros to 8 bytes|
 //	+--------------------------------------------------------------+
 //	| … more records …                                             |
@@ -34,12 +34,13 @@
 //	| zeros: allocated, not yet written (active segment only)      |
 //	+--------------------------------------------------------------+
 //
-// crc is CRC-32C. That of a record covers the record's offset in the file, its head and
+// The low byte of kind is the kind; the rest is 0, or three bytes that the body is masked
+// with over and over: see format.go. crc is CRC-32C. That of a record covers the record's offset in the file, its head and
 // its body, so a record is valid where it was written and nowhere else; the salt is
 // another one in every file, so what the disk held before is never taken for a record.
 // Position is the record's first; every record has at least one of its own, so positions
 // are a total order over everything that happened. Synced is how far the file was durable
-// when the record was written.
+// when the record was written. Check is CRC-32 (IEEE) of the body, for tail.go.
 //
 // The body of an append, per batch: stream (ordinal, category, name), epoch, holder,
 // batch ID, time, first seqno, first position, and the events, in which what is usual is

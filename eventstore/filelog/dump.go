@@ -210,7 +210,7 @@ func (d *dumper) piece(s *segment, f vfs.File, p piece) line {
 		l.Damage = "no record"
 		return l
 	}
-	l.What, l.Position, l.Synced = p.head.kind.String(), p.head.position, p.head.synced
+	l.What, l.Position, l.Synced = p.head.kind.String(), p.head.position, uint64(p.head.synced)
 	l.text, l.Detail = d.body(p.body)
 	return l
 }
@@ -249,7 +249,11 @@ func (d *dumper) body(b body) (text string, detail any) {
 	case releaseHoldBody:
 		return fmt.Sprintf("%q on %q %q", b.name, b.category, b.stream), map[string]any{"hold": b.name, "category": b.category, "stream": b.stream}
 	case leaseBody:
-		return fmt.Sprintf("%q epoch %d holder %v until %s", b.lease.Name, b.lease.Epoch, b.lease.Holder, b.lease.Until.Format(time.RFC3339Nano)), b.lease
+		text := ""
+		for _, l := range b.leases {
+			text += fmt.Sprintf(" %q epoch %d holder %v until %s", l.Name, l.Epoch, l.Holder, l.Until.Format(time.RFC3339Nano))
+		}
+		return strings.TrimPrefix(text, " "), b.leases
 	}
 	return "", nil
 }

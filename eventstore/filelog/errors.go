@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"syscall"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -54,9 +55,10 @@ func unavailable(op string, s eventstore.Stream, err error) error {
 	return &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: op, Stream: s, Wanted: "to read the store's files", Err: err}
 }
 
-// noSpace says if an error means that there is no room, which may pass.
+// noSpace says if an error means that there is no room, or that too many files are open:
+// nothing was written, and it may pass.
 func noSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
 // full is the error of a write for which there was no room: nothing was written.
@@ -82,7 +84,11 @@ func locked(dir string, err error) error {
 	if !errors.Is(err, vfs.ErrLocked) {
 		return unavailable("open", "", fmt.Errorf("%s: %w", dir, err))
 	}
-	return &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: "open", Wanted: "to own " + dir, Found: "another process that has it open", Err: err,
+	who, unseen := holder(filepath.Join(dir, lockName))
+	if unseen != nil || who == "" {
+		who = "another process"
+	}
+	return &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: "open", Wanted: "to own " + dir, Found: who + " that has it open", Err: err,
 		Hint: "one process owns a directory: end that one, or open read-only beside it"}
 }
 

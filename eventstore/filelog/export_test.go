@@ -3,8 +3,11 @@
 package filelog
 
 import (
+	"encoding/binary"
+	"hash/crc32"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/wattle-es/wattle/eventstore"
 )
@@ -62,3 +65,21 @@ func (l *Log) Segments() int {
 
 // Failed says if the log acks nothing any more.
 func (l *Log) Failed() bool { return l.failure() != nil }
+
+// OfVersion returns a file of the store, by its name, as if it were of another format.
+func OfVersion(name string, b []byte, version uint32) []byte {
+	b = slices.Clone(b)
+	le := binary.LittleEndian
+	le.PutUint32(b[8:], version)
+	switch {
+	case name == manifestName:
+		le.PutUint32(b[manifestHeader-4:], manifestChecksum(b))
+	case strings.HasSuffix(name, ".reg"):
+		le.PutUint32(b[registryHeader-4:], registryChecksum(b))
+	case strings.HasSuffix(name, ".idx"):
+		le.PutUint32(b[indexHeader-4:], indexChecksum(b))
+	default:
+		le.PutUint32(b[segmentHeader-4:], crc32.Checksum(b[:segmentHeader-4], castagnoli))
+	}
+	return b
+}

@@ -87,7 +87,7 @@ type Log struct {
 
 	background background
 	reclaiming sync.Mutex
-	trimmed    atomic.Bool // something can no longer be read since the last round
+	dirtied    atomic.Bool // something can no longer be read since the last round
 	follower   follower
 }
 
@@ -165,7 +165,7 @@ func newLog(fs vfs.FS, dir string, o *Options) *Log {
 func (l *Log) start() {
 	w := &writer{Log: l, group: newGroup(l), timer: time.NewTimer(time.Hour)}
 	w.timer.Stop()
-	l.trimmed.Store(true) // before it was opened, perhaps
+	l.dirtied.Store(true) // before it was opened, perhaps
 	go w.run()
 	l.background.start(l)
 }

@@ -78,8 +78,10 @@ type recordHead struct {
 	length   uint32 // of the body
 	salt     uint32
 	kind     kind
+	mask     uint32 // 24 bits that the body is masked with, see sparse; 0: it is not
 	position uint64 // the record's first; every record has at least one of its own
-	synced   uint64 // all before this offset of the file was durable when the record was written
+	synced   uint32 // all before this offset of the file was durable when the record was written
+	check    uint32 // CRC-32 (IEEE) of the body; looked at in a torn tail only
 }
 
 // size is how much of the file a record takes, padding included.
@@ -95,14 +97,72 @@ func seal(b []byte, h recordHead, offset int64) []byte {
 	le := binary.LittleEndian
 	le.PutUint32(b[4:], uint32(len(b)-recordHeader))
 	le.PutUint32(b[8:], h.salt)
-	le.PutUint32(b[12:], uint32(h.kind))
 	le.PutUint64(b[16:], h.position)
-	le.PutUint64(b[24:], h.synced)
-	le.PutUint32(b, checksum(b, offset))
-	for len(b)%recordAlign != 0 {
-		b = append(b, 0)
+	le.PutUint32(b[24:], h.synced)
+	body := b[recordHeader:]
+	for try := 0; ; try++ {
+		le.PutUint32(b[12:], uint32(h.kind)|h.mask<<8)
+		maskBody(body, h.mask)
+		le.PutUint32(b[28:], crc32.ChecksumIEEE(body))
+		sum := checksum(b[:recordHeader+len(body)], offset)
+		le.PutUint32(b, sum)
+		for len(b)%recordAlign != 0 {
+			b = append(b, 0)
+		}
+		if !sparse(b, offset) || try == maxMasks {
+			return b
+		}
+		maskBody(body, h.mask)
+		body = b[recordHeader : recordHeader+len(body)]
+		h.mask = uint32(spread(sum)) >> 8 // nobody can know it beforehand
 	}
-	return b
+}
+
+// maxMasks is how many masks are tried. One that serves is found at once, but for
+// records of tens of thousands of sectors made to look like masks.
+const maxMasks = 64
+
+// maskBody masks a body, or takes the mask off again.
+func maskBody(body []byte, mask uint32) {
+	if mask == 0 {
+		return
+	}
+	bytes := [3]byte{byte(mask), byte(mask >> 8), byte(mask >> 16)}
+	for i := range body {
+		body[i] ^= bytes[i%3]
+	}
+}
+
+// sectorSize is what a disk writes at once.
+const sectorSize = 512
+
+// sparse says if a sector holds one bit of a record that is set and no other. When such
+// a sector was lost the record would look as if that bit had flipped (see tail.go), so
+// the body is masked until there is none.
+func sparse(record []byte, offset int64) bool {
+	for len(record) > 0 {
+		n := min(int(sectorSize-offset%sectorSize), len(record))
+		if oneBit(record[:n]) {
+			return true
+		}
+		record, offset = record[n:], offset+int64(n)
+	}
+	return false
+}
+
+// oneBit says if a single bit is set. The length is a multiple of 8.
+func oneBit(b []byte) bool {
+	var set uint64
+	for ; len(b) > 0; b = b[8:] {
+		switch w := binary.LittleEndian.Uint64(b); {
+		case w == 0:
+		case set != 0 || w&(w-1) != 0:
+			return false
+		default:
+			set = w
+		}
+	}
+	return set != 0
 }
 
 // checksum is CRC-32C over the offset of a record, its head behind the checksum, and
@@ -115,8 +175,9 @@ func checksum(record []byte, offset int64) uint32 {
 
 func decodeHead(b []byte) recordHead {
 	le := binary.LittleEndian
-	return recordHead{crc: le.Uint32(b), length: le.Uint32(b[4:]), salt: le.Uint32(b[8:]), kind: kind(le.Uint32(b[12:])),
-		position: le.Uint64(b[16:]), synced: le.Uint64(b[24:])}
+	k := le.Uint32(b[12:])
+	return recordHead{crc: le.Uint32(b), length: le.Uint32(b[4:]), salt: le.Uint32(b[8:]), kind: kind(k & 0xff), mask: k >> 8,
+		position: le.Uint64(b[16:]), synced: le.Uint32(b[24:]), check: le.Uint32(b[28:])}
 }
 
 // plausible says if a head can be one of a file with a salt, before its checksum is
@@ -139,5 +200,10 @@ func parseRecord(b []byte, offset int64, salt uint32) (recordHead, []byte, error
 	if checksum(b[:end], offset) != h.crc {
 		return h, nil, fmt.Errorf("%w: checksum of a record", errDamaged)
 	}
-	return h, b[recordHeader:end:end], nil
+	body := b[recordHeader:end:end]
+	if h.mask != 0 {
+		body = bytes.Clone(body) // b may be looked at again
+		maskBody(body, h.mask)
+	}
+	return h, body, nil
 }

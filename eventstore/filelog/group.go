@@ -83,7 +83,7 @@ func (g *group) add(b body, s *segment) {
 	b.encode(&e)
 	offset := s.size + int64(at)
 	span := spanOf(b)
-	h := recordHead{salt: s.salt, kind: b.kind(), position: g.next, synced: uint64(g.log.synced.Load())}
+	h := recordHead{salt: s.salt, kind: b.kind(), position: g.next, synced: uint32(g.log.synced.Load())}
 	record := seal(e.b[at:], h, offset)
 	g.b = append(e.b[:at], record...)
 	g.records = append(g.records, staged{b, g.next, span, int64(len(record))})

@@ -3,7 +3,7 @@
 //
 //	head, 64 bytes  magic "wattleMF" · u32 format · u32 zero · incarnation ·
 //	                u64 edition · u64 position of the registry file, 0 for none ·
-//	                zeros · u32 CRC-32C of the whole file but these four bytes
+//	                u32 its checksum · zeros · u32 CRC-32C of the whole file but these four bytes
 //	segments        count, then for each: u64 base · u32 generation · u32 salt ·
 //	                u64 size · u64 last position
 //
@@ -37,6 +37,7 @@ type manifest struct {
 	incarnation eventstore.UUID
 	edition     uint64
 	registry    uint64
+	registrySum uint32
 	segments    []segmentEntry
 }
 
@@ -66,6 +67,7 @@ func (m *manifest) encode() []byte {
 	e.uuid(m.incarnation)
 	e.u64(m.edition)
 	e.u64(m.registry)
+	e.u32(m.registrySum)
 	e.b = append(e.b, make([]byte, manifestHeader-len(e.b))...)
 	e.uint(uint64(len(m.segments)))
 	for _, s := range m.segments {
@@ -95,7 +97,7 @@ func decodeManifest(b []byte) (*manifest, error) {
 		return nil, errNewer{v}
 	}
 	d.u32()
-	m := &manifest{incarnation: d.uuid(), edition: d.u64(), registry: d.u64()}
+	m := &manifest{incarnation: d.uuid(), edition: d.u64(), registry: d.u64(), registrySum: d.u32()}
 	d = &decoder{b: b[manifestHeader:]}
 	m.segments = make([]segmentEntry, d.count(32))
 	for i := range m.segments {

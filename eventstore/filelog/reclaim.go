@@ -62,13 +62,13 @@ func (l *Log) reclaimError(err error) error {
 
 // reclaimRound is what is done in the background.
 func (l *Log) reclaimRound(ctx context.Context) {
-	if l.failure() != nil || !l.trimmed.Swap(false) {
+	if l.failure() != nil || !l.dirtied.Swap(false) {
 		return
 	}
 	began := time.Now()
 	out, err := l.reclaim(ctx)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, eventstore.ErrClosed) {
-		l.trimmed.Store(true) // another round tries again
+		l.dirtied.Store(true) // another round tries again
 		l.logger.Warn("space of trimmed entries not given back", "directory", l.dir, "error", l.reclaimError(err))
 	}
 	if out.Segments > 0 {
@@ -205,7 +205,10 @@ func (l *Log) coverSealed() error {
 	}
 	var b []byte
 	var position uint64
-	if !l.errand(func(w *writer) { b, position = encodeRegistry(w.reg, w.incarnation), w.reg.position }) {
+	if !l.errand(func(w *writer) {
+		w.syncDue() // no registry may know of more than the log
+		b, position = encodeRegistry(w.reg, w.incarnation), w.reg.position
+	}) {
 		return closedError("reclaim", "")
 	}
 	return l.writeRegistry(position, b)
@@ -250,6 +253,11 @@ func (l *Log) rewrite(ctx context.Context, run []*segment) (saved int64, err err
 	if err != nil {
 		out.discard()
 		return 0, err
+	}
+	// What was left out was trimmed by records that with Options.MayLose may not be durable.
+	if !l.errand((*writer).syncDue) {
+		out.discard()
+		return 0, closedError("reclaim", "")
 	}
 	var next []*segment
 	if kept {

@@ -350,11 +350,20 @@ func (h releaseHoldBody) encode(e *encoder) {
 	e.string(string(h.stream))
 }
 
-// leaseBody is a lease as it stands from now on. Until is zero when it was given back.
-type leaseBody struct{ lease eventstore.Lease }
+// leaseBody is leases as they stand from now on. Until is zero when one was given back.
+type leaseBody struct{ leases []eventstore.Lease }
 
-func (leaseBody) kind() kind          { return kindLease }
-func (l leaseBody) encode(e *encoder) { e.lease(l.lease) }
+func (leaseBody) kind() kind { return kindLease }
+func (l leaseBody) encode(e *encoder) {
+	e.uint(uint64(len(l.leases)))
+	for _, lease := range l.leases {
+		e.lease(lease)
+	}
+}
+
+// leastLease is how many bytes a lease takes at least: an empty name, a holder, an epoch
+// and a flag.
+const leastLease = 1 + 16 + 1 + 1
 
 func (e *encoder) lease(l eventstore.Lease) {
 	e.string(l.Name)
@@ -404,7 +413,11 @@ func decodeBody(k kind, b []byte) (body, error) {
 	case kindReleaseHold:
 		out = releaseHoldBody{holdKey{d.string(), eventstore.Category(d.string()), eventstore.Stream(d.string())}}
 	case kindLease:
-		out = leaseBody{d.lease()}
+		l := leaseBody{leases: make([]eventstore.Lease, d.count(leastLease))}
+		for i := range l.leases {
+			l.leases[i] = d.lease()
+		}
+		out = l
 	default:
 		return nil, errMalformed
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/internal/vfs"
 )
 
 // recover reads the store. The owner also removes what a crash has left.
@@ -34,17 +35,29 @@ func (l *Log) recover() error {
 	if err := l.checkFiles(); err != nil {
 		return err
 	}
-	if l.reg, err = l.readRegistry(m.registry); err != nil {
+	if l.reg, err = l.readRegistry(m); err != nil {
 		return err
 	}
 	for _, e := range m.segments {
 		l.segments = append(l.segments, l.segmentOf(e))
 	}
 	l.current = l.segments[len(l.segments)-1]
-	if err := l.replay(); err != nil {
+	proven, err := l.replay()
+	if err != nil {
 		return err
 	}
-	return l.prepareActive()
+	again, err := l.settle(proven)
+	if err != nil {
+		return err
+	}
+	if !again {
+		return l.prepareActive()
+	}
+	for _, s := range l.segments {
+		s.retire()
+	}
+	l.segments = nil
+	return l.recover()
 }
 
 func (l *Log) segmentOf(e segmentEntry) *segment {
@@ -132,10 +145,16 @@ func (l *Log) newHeader(incarnation eventstore.UUID, base uint64) header {
 // createSegment makes the file of a segment, durable with its name. One that is there is
 // of an attempt that failed.
 func (l *Log) createSegment(h header) error {
-	if err := l.fs.Remove(segmentName(h.base, h.generation)); err != nil && !absent(err) {
+	return l.createFile(segmentName(h.base, h.generation), h.encode())
+}
+
+// createFile makes a file, durable with its name, in place of what an attempt that
+// failed has left.
+func (l *Log) createFile(name string, b []byte) error {
+	if err := l.fs.Remove(name); err != nil && !absent(err) {
 		return err
 	}
-	if err := writeFile(l.fs, segmentName(h.base, h.generation), h.encode()); err != nil {
+	if err := writeFile(l.fs, name, b); err != nil {
 		return err
 	}
 	return l.fs.SyncDir()
@@ -191,18 +210,18 @@ func (l *Log) checkFiles() error {
 	return nil
 }
 
-func (l *Log) readRegistry(position uint64) (*registry, error) {
-	if position == 0 {
+func (l *Log) readRegistry(m *manifest) (*registry, error) {
+	if m.registry == 0 {
 		return newRegistry(), nil
 	}
-	name := registryName(position)
+	name := registryName(m.registry)
 	b, err := readFile(l.fs, name)
 	if err != nil {
 		return nil, unavailable("open", "", err)
 	}
 	r, err := decodeRegistry(b, l.incarnation)
-	if err == nil && r.position != position {
-		err = fmt.Errorf("%w: the registry at position %d", errDamaged, r.position)
+	if err == nil && (r.position != m.registry || registryChecksum(b) != m.registrySum) {
+		err = fmt.Errorf("%w: a registry of another time, at position %d", errDamaged, r.position)
 	}
 	if err != nil {
 		return nil, corruptFile("open", name, err)
@@ -211,8 +230,8 @@ func (l *Log) readRegistry(position uint64) (*registry, error) {
 }
 
 // replay applies the records that the registry file does not hold, and looks at all of
-// the active segment.
-func (l *Log) replay() error {
+// the active segment. It returns how much of that is known to be durable.
+func (l *Log) replay() (proven int64, err error) {
 	for _, s := range l.segments {
 		active := s.end == 0
 		if !active && s.end <= l.reg.position {
@@ -220,31 +239,32 @@ func (l *Log) replay() error {
 		}
 		f, err := s.use()
 		if err != nil {
-			return unavailable("open", "", err)
+			return 0, err
 		}
 		if err = l.checkHeader(s); err == nil && active {
-			err = l.replayActive(s)
+			proven, err = l.replayActive(s, f)
 		} else if err == nil {
 			err = s.scan(f, segmentHeader, s.size, func(h recordHead, b []byte, offset int64) error {
-				return l.replayRecord(s, h, b, offset, nil)
+				_, err := l.replayRecord(s, h, b, offset, nil)
+				return err
 			})
 		}
 		s.release()
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if !active && l.reg.position != s.end {
-			return corrupt("open", s.name(), s.size, l.reg.position, fmt.Errorf("%w: its last position should be %d", errDamaged, s.end))
+			return 0, corrupt("open", s.name(), s.size, l.reg.position, fmt.Errorf("%w: its last position should be %d", errDamaged, s.end))
 		}
 	}
-	return nil
+	return proven, nil
 }
 
 // checkHeader demands that the head of a segment's file says what the manifest does.
 func (l *Log) checkHeader(s *segment) error {
 	f, err := s.use()
 	if err != nil {
-		return unavailable("open", "", err)
+		return err
 	}
 	defer s.release()
 	b := make([]byte, segmentHeader)
@@ -265,37 +285,36 @@ func (l *Log) checkHeader(s *segment) error {
 	return nil
 }
 
-// replayRecord applies a record and notes it in an index, if there is one.
-func (l *Log) replayRecord(s *segment, h recordHead, b []byte, offset int64, x *memIndex) error {
+// replayRecord applies a record and notes it in an index, if there is one. It returns
+// its last position.
+func (l *Log) replayRecord(s *segment, h recordHead, b []byte, offset int64, x *memIndex) (uint64, error) {
 	body, err := decodeBody(h.kind, b)
 	if err == nil && h.position > l.reg.position {
-		if s.generation == 0 && h.position != l.reg.position+1 {
+		if h.position != l.reg.position+1 {
 			err = fmt.Errorf("%w: position %d", errDamaged, h.position)
 		} else {
 			err = l.reg.apply(body, h.position, spanOf(body))
 		}
 	}
 	if err != nil {
-		return corrupt("open", s.name(), offset, l.reg.position, err)
+		return 0, corrupt("open", s.name(), offset, l.reg.position, err)
 	}
 	if x != nil {
 		x.add(body, h.position, offset, h.size())
 	}
-	return nil
+	return h.position + spanOf(body) - 1, nil
 }
 
-// replayActive looks at every record of the active segment, and finds its end.
-func (l *Log) replayActive(s *segment) error {
-	f, err := s.use()
-	if err != nil {
-		return unavailable("open", "", err)
-	}
-	defer s.release()
+// replayActive looks at every record of the active segment, and finds its end. It
+// returns up to where the manifest and its records prove it durable.
+func (l *Log) replayActive(s *segment, f vfs.File) (proven int64, err error) {
 	bytes, err := f.Size()
 	if err != nil {
-		return unavailable("open", "", err)
+		return 0, unavailable("open", "", err)
 	}
 	floor := s.size // durable for sure
+	proven = floor
+	covered, last := l.reg.position, s.base-1
 	l.active = newMemIndex()
 	s.index = l.active
 	r := scanner{segment: s, file: f, to: bytes}
@@ -312,23 +331,27 @@ func (l *Log) replayActive(s *segment) error {
 				}
 			}
 			if err != nil {
-				return err
+				return 0, err
 			}
 			break
 		}
 		if err == nil {
-			err = l.replayRecord(s, h, b, at, l.active)
+			last, err = l.replayRecord(s, h, b, at, l.active)
 		}
 		if err != nil {
-			return err
+			return 0, err
 		}
 		at += h.size()
+		proven = max(proven, int64(h.synced))
 	}
 	if at < floor {
-		return corrupt("open", s.name(), at, l.reg.position, fmt.Errorf("%w: %d bytes were durable", errDamaged, floor))
+		return 0, corrupt("open", s.name(), at, l.reg.position, fmt.Errorf("%w: %d bytes were durable", errDamaged, floor))
+	}
+	if last < covered { // what a registry file holds was durable before it
+		return 0, corrupt("open", s.name(), at, last, fmt.Errorf("%w: the registry file goes through position %d", errDamaged, covered))
 	}
 	s.size = at
-	return nil
+	return proven, nil
 }
 
 // prepareActive makes the active file ready for writing: what stands behind its last

@@ -158,7 +158,9 @@ func (r *registry) change(b body, position uint64) error {
 	case releaseHoldBody:
 		delete(r.holds, b.holdKey)
 	case leaseBody:
-		r.leases[b.lease.Name] = b.lease
+		for _, l := range b.leases {
+			r.leases[l.Name] = l
+		}
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func decodeRegistry(b []byte, incarnation eventstore.UUID) (*registry, error) {
 		h := d.hold()
 		r.holds[keyOf(h)] = h
 	}
-	for range d.count(19) {
+	for range d.count(leastLease) {
 		l := d.lease()
 		r.leases[l.Name] = l
 	}

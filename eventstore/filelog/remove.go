@@ -1,4 +1,4 @@
-// Whether a directory holds a store, and removing one.
+// Removing a store, and nothing else.
 
 package filelog
 
@@ -13,19 +13,6 @@ import (
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/internal/vfs"
 )
-
-// Exists says if a directory holds a store: one that was created, whatever state it is
-// in. An error means that it cannot be told.
-func Exists(dir string) (bool, error) {
-	_, err := os.Lstat(filepath.Join(dir, manifestName))
-	if absent(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, unavailable("open", "", err)
-	}
-	return true, nil
-}
 
 // Remove removes the store in a directory for good: its files, of which the manifest is
 // the last. The directory stays, with its lock file. ErrInvalid, and nothing is removed,

@@ -51,7 +51,7 @@ func namesIn(t *testing.T, dir string) (names []string) {
 
 func exists(t *testing.T, dir string) bool {
 	t.Helper()
-	found, err := filelog.Exists(dir)
+	found, err := filelog.IsStore(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +89,8 @@ func TestRemoveRefuses(t *testing.T) {
 		"notes.txt": func(dir string) error { return os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o600) },
 		"app.log":   func(dir string) error { return os.WriteFile(filepath.Join(dir, "app.log"), nil, 0o600) },
 		"photos":    func(dir string) error { return os.Mkdir(filepath.Join(dir, "photos"), 0o700) },
-		"0000000000000000009.0.log": func(dir string) error {
-			return os.Symlink("MANIFEST", filepath.Join(dir, "0000000000000000009.0.log"))
+		"0000000000000000999.0.log": func(dir string) error {
+			return os.Symlink("MANIFEST", filepath.Join(dir, "0000000000000000999.0.log"))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -182,6 +182,9 @@ func (r *repairer) guessManifest() (*manifest, error) {
 			m.registry = max(m.registry, p)
 		}
 	}
+	if b, err := readFile(r.log.fs, registryName(m.registry)); err == nil && len(b) >= registryHeader {
+		m.registrySum = registryChecksum(b)
+	}
 	return m, nil
 }
 
@@ -235,7 +238,7 @@ func (r *repairer) findRegistry() error {
 		r.reg = newRegistry()
 		return nil
 	}
-	reg, err := r.log.readRegistry(position)
+	reg, err := r.log.readRegistry(r.log.manifest)
 	if err == nil {
 		r.reg = reg
 		return nil
@@ -481,7 +484,9 @@ func (r *repairer) writeRegistry(m *manifest) error {
 	if err := r.log.fs.Remove(name); err != nil && !absent(err) {
 		return err
 	}
-	if err := writeFile(r.log.fs, name, encodeRegistry(r.reg, m.incarnation)); err != nil {
+	b := encodeRegistry(r.reg, m.incarnation)
+	m.registrySum = registryChecksum(b)
+	if err := writeFile(r.log.fs, name, b); err != nil {
 		return err
 	}
 	return r.log.fs.SyncDir()

@@ -168,12 +168,12 @@ func compare(t *testing.T, dir string, before map[eventstore.Stream][]eventstore
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := readAll(t, s, name, h.Trimmed)
+		all, err := readStream(t, s, name, h.Trimmed)
 		if err != nil {
 			t.Errorf("%s behind %d: %v", name, h.Trimmed, err)
 		}
 		if h.Trimmed > 0 {
-			if _, err := readAll(t, s, name, 0); !errors.Is(err, eventstore.ErrTrimmed) {
+			if _, err := readStream(t, s, name, 0); !errors.Is(err, eventstore.ErrTrimmed) {
 				t.Errorf("%s from the start: %v, want trimmed", name, err)
 			}
 		}
@@ -210,7 +210,7 @@ func (w *writer) claim(epoch eventstore.Epoch) {
 	}
 }
 
-func readAll(t *testing.T, s *eventstore.Store, name eventstore.Stream, after eventstore.Seqno) (all []eventstore.Entry, err error) {
+func readStream(t *testing.T, s *eventstore.Store, name eventstore.Stream, after eventstore.Seqno) (all []eventstore.Entry, err error) {
 	for e, err := range s.Read(t.Context(), name, after) {
 		if err != nil {
 			return all, err

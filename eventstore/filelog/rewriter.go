@@ -124,7 +124,7 @@ func (r *rewriter) add(h recordHead, content body) error {
 	}
 	e := encoder{make([]byte, recordHeader)}
 	content.encode(&e)
-	record := seal(e.b, recordHead{salt: r.header.salt, kind: h.kind, position: h.position, synced: uint64(segmentHeader)}, r.size)
+	record := seal(e.b, recordHead{salt: r.header.salt, kind: h.kind, position: h.position, synced: segmentHeader}, r.size)
 	r.index.add(content, h.position, r.size, int64(len(record)))
 	r.b = append(r.b, record...)
 	r.size += int64(len(record))

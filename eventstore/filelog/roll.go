@@ -40,7 +40,9 @@ func (w *writer) roll() error {
 		return err
 	}
 	file, err := w.fs.Open(entry.name())
-	if err == nil {
+	if err != nil {
+		err = unavailable("roll", "", err)
+	} else {
 		err = w.publish(func(m *manifest) {
 			m.active().size, m.active().end = old.size, w.reg.position
 			m.segments = append(m.segments, entry)
@@ -95,7 +97,7 @@ func (l *Log) writeIndex(s *segment, x *memIndex) error {
 	// The name need not be durable: an index that is missing is made again.
 	mapping, made, err := l.files.openIndex(s)
 	if err != nil {
-		return err
+		return unavailable("read", "", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +134,7 @@ func (l *Log) writeRegistry(position uint64, b []byte) error {
 	if err := l.fs.SyncDir(); err != nil {
 		return err
 	}
-	if err := l.publish(func(m *manifest) { m.registry = position }); err != nil {
+	if err := l.publish(func(m *manifest) { m.registry, m.registrySum = position, registryChecksum(b) }); err != nil {
 		if _, ok := errors.AsType[errUnwritten](err); ok {
 			l.fs.Remove(name)
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -234,6 +235,17 @@ func rollScript() []step {
 	return s
 }
 
+// registryScript has Reclaim write a registry while records stand behind the last sync:
+// with many streams that is not done at every roll.
+func registryScript() []step {
+	s := []step{createStep(free)}
+	for i := range 40 {
+		s = append(s, fenceStep(eventstore.Stream(fmt.Sprintf("free-%d", i))))
+	}
+	return append(s, appendStep(3, 400, "free-a"), appendStep(1, 1, "free-b"), appendStep(1, 1000, "free-b"), trimStep("free-a", 0), appendStep(1, 1, "free-c"), reclaimStep,
+		appendStep(1, 1, "free-c"))
+}
+
 // randomScript is some steps of every kind.
 func randomScript(rng *rand.Rand, steps int) []step {
 	shared := []eventstore.Stream{"strict-a", "strict-b", "free-c", "free-d", "passing-e"}
@@ -300,6 +312,9 @@ func (p *player) dump() (string, error) {
 	return b.String(), err
 }
 
+// errSkipped says that a snapshot could not be used.
+var errSkipped = errors.New("snapshot skipped")
+
 func (p *player) dumpStream(b *strings.Builder, s eventstore.Stream) error {
 	h, err := p.store.Head(p.ctx, s)
 	if err != nil {
@@ -312,20 +327,43 @@ func (p *player) dumpStream(b *strings.Builder, s eventstore.Stream) error {
 			return err
 		}
 		for _, e := range page.Entries {
-			fmt.Fprintf(b, "  %+v\n", e)
+			writeEntry(b, e)
 			after = e.Seqno
 		}
 		end = page.End
 	}
 	l, err := p.log.Load(p.ctx, s, "f", 2)
-	if errors.Is(err, eventstore.ErrTrimmed) {
+	switch {
+	case errors.Is(err, eventstore.ErrTrimmed) && s.Category() == strict.Name:
+		err = errSkipped
+	case errors.Is(err, eventstore.ErrTrimmed):
 		err = nil
 	}
 	if l.Skipped != "" && !strings.Contains(l.Skipped, "trimmed") {
-		err = fmt.Errorf("snapshot of %s skipped: %s", s, l.Skipped)
+		err = fmt.Errorf("%w: %s: %s", errSkipped, s, l.Skipped)
 	}
-	fmt.Fprintf(b, "  snapshot %+v, %d behind it\n", l.Snapshot, len(l.Entries))
+	if sn := l.Snapshot; sn != nil {
+		fmt.Fprintf(b, "  snapshot at %d %x %s %s %s %x %d\n", sn.At.Seqno, sn.At.ID, sn.Fingerprint, sn.ContentType, sn.Data, sn.Checksum, sn.Time.UnixMicro())
+	}
+	fmt.Fprintf(b, "  %d behind it\n", len(l.Entries))
 	return err
+}
+
+// writeEntry writes an entry on a line; with %+v it would take most of the tests' time.
+func writeEntry(b *strings.Builder, e eventstore.Entry) {
+	for _, n := range []uint64{uint64(e.Seqno), uint64(e.Epoch), uint64(e.Position), uint64(e.Time.UnixMicro()), uint64(e.Version)} {
+		b.WriteString(strconv.FormatUint(n, 10))
+		b.WriteByte(' ')
+	}
+	for _, s := range []string{string(e.Stream), string(e.ID[:]), string(e.BatchID[:]), e.Type, e.ContentType} {
+		b.WriteString(s)
+		b.WriteByte(' ')
+	}
+	if e.Metadata != nil {
+		fmt.Fprint(b, e.Metadata, " ")
+	}
+	b.Write(e.Data)
+	b.WriteByte('\n')
 }
 
 func (p *player) dumpFeed(b *strings.Builder) error {
@@ -335,7 +373,8 @@ func (p *player) dumpFeed(b *strings.Builder) error {
 			return err
 		}
 		for _, e := range page.Entries {
-			fmt.Fprintf(b, "feed %d %s/%d %v\n", e.Position, e.Stream, e.Seqno, e.ID)
+			b.WriteString("feed ")
+			writeEntry(b, e)
 		}
 		if !page.End && page.Through.Position <= after {
 			return fmt.Errorf("a page of the feed behind %d goes through %d and does not end", after, page.Through.Position)
@@ -380,13 +419,18 @@ func states(t testing.TB, script []step, o filelog.Options) (all []string) {
 	return all
 }
 
-// difference returns the first line in which two dumps differ.
+// difference returns the first line in which two dumps differ, one that can be read if
+// there is one.
 func difference(got, want string) string {
 	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
-	for i := range min(len(g), len(w)) {
-		if g[i] != w[i] && (!strings.HasPrefix(g[i], "registry") || i+1 == min(len(g), len(w)) || g[i+1] == w[i+1]) {
-			return fmt.Sprintf("line %d is\n  %.300s\nwant\n  %.300s", i, g[i], w[i])
+	first := ""
+	for i := range max(len(g), len(w)) {
+		line := func(of []string) string {
+			return strings.ToValidUTF8(fmt.Sprintf("%.300s", append(of, make([]string, i+1)...)[i]), "?")
+		}
+		if line(g) != line(w) && (first == "" || strings.Contains(first, "registry")) {
+			first = fmt.Sprintf("line %d is\n  %s\nwant\n  %s", i, line(g), line(w))
 		}
 	}
-	return fmt.Sprintf("%d lines, want %d", len(g), len(w))
+	return first
 }

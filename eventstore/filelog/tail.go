@@ -10,8 +10,8 @@
 //   - it begins before the size that the manifest knows to be durable;
 //   - a valid record stands behind it that was written when this one was durable (each
 //     record says how far the file was);
-//   - a single bit makes it valid: a lost or torn sector does not look like that, a bit
-//     that flipped does.
+//   - a single bit makes it valid: a lost or torn sector does not look like that (see
+//     sparse), a bit that flipped does.
 
 package filelog
 
@@ -65,12 +65,17 @@ func provesDurable(tail []byte, at int64, salt uint32) (offset int64, ok bool) {
 }
 
 // oneBitOff says which bit of the record that begins a tail must be turned to make it
-// valid, if one does.
+// valid, if one does. By chance, a torn record of n bits has with probability n/2^32 a
+// bit that would make its CRC-32C right, and a sector of garbage is one bit off in the
+// few bytes of a record that it holds: so the second checksum and the padding count too.
 func oneBitOff(tail []byte, at int64, salt uint32) (bit int, ok bool) {
 	if len(tail) < recordHeader {
 		return 0, false
 	}
-	valid := func() bool { _, _, err := parseRecord(tail, at, salt); return err == nil }
+	valid := func() bool {
+		h, _, err := parseRecord(tail, at, salt)
+		return err == nil && crc32.ChecksumIEEE(tail[recordHeader:recordHeader+int(h.length)]) == h.check && padded(tail, h)
+	}
 	for bit := range recordHeader * 8 { // the length decides what else is looked at
 		tail[bit/8] ^= 1 << (bit % 8)
 		ok := valid()
@@ -81,11 +86,23 @@ func oneBitOff(tail []byte, at int64, salt uint32) (bit int, ok bool) {
 	}
 	h := decodeHead(tail)
 	end := recordHeader + int(h.length)
-	if !h.plausible(salt) || end > len(tail) {
+	if !h.plausible(salt) || end > len(tail) || !padded(tail, h) {
 		return 0, false
 	}
 	n, ok := flippedBit(checksum(tail[:end], at)^h.crc, end-recordHeader)
-	return recordHeader*8 + n, ok
+	if !ok {
+		return 0, false
+	}
+	bit = recordHeader*8 + n
+	tail[bit/8] ^= 1 << (bit % 8)
+	defer func() { tail[bit/8] ^= 1 << (bit % 8) }()
+	return bit, valid()
+}
+
+// padded says if zeros stand behind a record as far as its padding goes.
+func padded(tail []byte, h recordHead) bool {
+	end := recordHeader + int64(h.length)
+	return len(bytes.Trim(tail[end:min(h.size(), int64(len(tail)))], "\x00")) == 0
 }
 
 // flippedBit returns which bit of the last n bytes that a CRC-32C was made of differs,

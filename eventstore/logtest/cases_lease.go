@@ -3,6 +3,10 @@
 package logtest
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -15,6 +19,8 @@ var leaseCases = []testCase{
 	{name: "renew", rule: "a renewal keeps the epoch and prolongs from now; one that is not the holder's, or of an old epoch, is lost (L1)", run: leaseRenew},
 	{name: "release", rule: "a released lease is free at once; releasing what is lost is nil and harms nobody", run: leaseRelease},
 	{name: "names", rule: "leases of other names do not touch one another", run: leaseNames},
+	{name: "many at once", rule: "an update renews, acquires, releases and lists at once, each by the rule it has alone", run: leaseUpdate},
+	{name: "many racing", rule: "of many updates at once exactly one is granted each lease, and none waits for another for ever", run: leaseUpdatesRacing},
 	{name: "racing", rule: "of many that ask at once exactly one is granted", run: leaseRacing},
 }
 
@@ -169,5 +175,100 @@ func leaseRacing(e *env) {
 	})
 	if won != 1 {
 		e.Errorf("%d of 10 were granted the lease, want 1", won)
+	}
+}
+
+// update updates leases of the case; names come and go without the case's prefix.
+func (e *env) update(u eventstore.LeaseUpdate) map[string]eventstore.Lease {
+	e.Helper()
+	u.Prefix = e.leaseName("")
+	for i, name := range u.Acquire {
+		u.Acquire[i] = e.leaseName(name)
+	}
+	all, err := e.store.UpdateLeases(e.ctx, u)
+	if err != nil {
+		e.Fatalf("UpdateLeases(%+v) = %v, want nil", u, err)
+	}
+	out := map[string]eventstore.Lease{}
+	for i, l := range all {
+		if i > 0 && all[i-1].Name >= l.Name {
+			e.Errorf("UpdateLeases lists %q behind %q", l.Name, all[i-1].Name)
+		}
+		out[strings.TrimPrefix(l.Name, u.Prefix)] = l
+	}
+	return out
+}
+
+func leaseUpdate(e *env) {
+	a, b := eventstore.NewUUID(), eventstore.NewUUID()
+	is := func(l eventstore.Lease, holder eventstore.UUID, epoch eventstore.Epoch, atLeast time.Duration) {
+		e.Helper()
+		held := l.Left > 0 && l.Left <= longTTL && l.Left > atLeast && l.Holder == holder
+		if l.Epoch != epoch || !held && holder != (eventstore.UUID{}) || holder == (eventstore.UUID{}) && l.Left != 0 {
+			e.Errorf("lease %+v, want holder %v at epoch %d for more than %v", l, holder, epoch, atLeast)
+		}
+	}
+	if all := e.update(eventstore.LeaseUpdate{Holder: a}); len(all) != 0 {
+		e.Errorf("leases before there are any: %v", all)
+	}
+	all := e.update(eventstore.LeaseUpdate{Holder: a, TTL: longTTL / 4, Acquire: []string{"3", "1", "2"}})
+	for _, name := range []string{"1", "2", "3"} {
+		is(all[name], a, 1, 0)
+	}
+	other := e.acquire("4", b, longTTL, true)
+	lost := all["2"]
+	lost.Epoch++
+	all = e.update(eventstore.LeaseUpdate{Holder: a, TTL: longTTL, Acquire: []string{"4", "5"}, Renew: []eventstore.Lease{all["1"], lost}, Release: []eventstore.Lease{all["3"]}})
+	is(all["1"], a, 1, longTTL/2)
+	is(all["2"], a, 1, 0)
+	if all["2"].Left > longTTL/4 {
+		e.Errorf("a lease renewed at another epoch: %+v", all["2"])
+	}
+	is(all["3"], eventstore.UUID{}, 1, 0)
+	is(all["4"], b, other.Epoch, 0)
+	is(all["5"], a, 1, longTTL/2)
+	// What another one's update names changes nothing, and released ones are free at once.
+	seen := e.through(e.another()).update(eventstore.LeaseUpdate{Holder: b, TTL: longTTL, Acquire: []string{"3"}, Renew: []eventstore.Lease{all["1"]}, Release: []eventstore.Lease{all["5"]}})
+	is(seen["1"], a, 1, 0)
+	is(seen["3"], b, 2, longTTL/2)
+	is(seen["5"], a, 1, 0)
+	for name, u := range map[string]eventstore.LeaseUpdate{
+		"no holder":    {Prefix: "x"},
+		"no prefix":    {Holder: a},
+		"other prefix": {Holder: a, Prefix: "x", Acquire: []string{"y"}},
+		"twice":        {Holder: a, Prefix: "x", Acquire: []string{"x"}, Renew: []eventstore.Lease{{Name: "x", Epoch: 1}}},
+	} {
+		if _, err := e.store.UpdateLeases(e.ctx, u); err == nil {
+			e.Errorf("UpdateLeases with %s = nil", name)
+		} else {
+			wantKind(e, err, eventstore.ErrInvalid)
+		}
+	}
+}
+
+func leaseUpdatesRacing(e *env) {
+	const clients, names = 8, 6
+	var all []string
+	for i := range names {
+		all = append(all, fmt.Sprint(i))
+	}
+	granted := make([]map[string]eventstore.Lease, clients)
+	holders := make([]eventstore.UUID, clients)
+	together(clients, func(i int) {
+		holders[i] = eventstore.NewUUID()
+		asked := slices.Clone(all)
+		rand.Shuffle(names, func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
+		granted[i] = e.update(eventstore.LeaseUpdate{Holder: holders[i], TTL: longTTL, Acquire: asked})
+	})
+	for _, name := range all {
+		n := 0
+		for i := range clients {
+			if granted[i][name].Holder == holders[i] {
+				n++
+			}
+		}
+		if n != 1 {
+			e.Errorf("lease %s was granted to %d of %d", name, n, clients)
+		}
 	}
 }

@@ -211,6 +211,10 @@ func (l *Log) AcquireLease(ctx context.Context, name string, holder eventstore.U
 	if err := l.enter(ctx, "acquire lease", ""); err != nil {
 		return eventstore.Lease{}, false, err
 	}
+	return l.acquire(name, holder, ttl)
+}
+
+func (l *Log) acquire(name string, holder eventstore.UUID, ttl time.Duration) (eventstore.Lease, bool, error) {
 	now := l.now()
 	if have, ok := l.leases[name]; ok && have.Holder != holder && now.Before(have.Until) {
 		have.Left = have.Until.Sub(now)
@@ -228,6 +232,10 @@ func (l *Log) RenewLease(ctx context.Context, lease eventstore.Lease, ttl time.D
 	if err := l.enter(ctx, "renew lease", ""); err != nil {
 		return eventstore.Lease{}, err
 	}
+	return l.renew(lease, ttl)
+}
+
+func (l *Log) renew(lease eventstore.Lease, ttl time.Duration) (eventstore.Lease, error) {
 	now := l.now()
 	have := l.leases[lease.Name]
 	if have.Holder != lease.Holder || have.Epoch != lease.Epoch || !now.Before(have.Until) {
@@ -248,9 +256,43 @@ func (l *Log) ReleaseLease(ctx context.Context, lease eventstore.Lease) error {
 	if err := l.enter(ctx, "release lease", ""); err != nil {
 		return err
 	}
+	l.release(lease)
+	return nil
+}
+
+func (l *Log) release(lease eventstore.Lease) {
 	if have := l.leases[lease.Name]; have.Holder == lease.Holder && have.Epoch == lease.Epoch {
 		have.Holder, have.Until = eventstore.UUID{}, time.Time{}
 		l.leases[lease.Name] = have
 	}
-	return nil
+}
+
+// UpdateLeases does many things with the leases of one holder at once.
+func (l *Log) UpdateLeases(ctx context.Context, u eventstore.LeaseUpdate) ([]eventstore.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.enter(ctx, "update leases", ""); err != nil {
+		return nil, err
+	}
+	for _, lease := range u.Release {
+		lease.Holder = u.Holder
+		l.release(lease)
+	}
+	for _, lease := range u.Renew {
+		lease.Holder = u.Holder
+		_, _ = l.renew(lease, u.TTL) // one that is lost is seen in the list
+	}
+	for _, name := range u.Acquire {
+		_, _, _ = l.acquire(name, u.Holder, u.TTL)
+	}
+	var all []eventstore.Lease
+	now := l.now()
+	for _, name := range slices.Sorted(maps.Keys(l.leases)) {
+		if strings.HasPrefix(name, u.Prefix) {
+			lease := l.leases[name]
+			lease.Left = max(lease.Until.Sub(now), 0)
+			all = append(all, lease)
+		}
+	}
+	return all, nil
 }

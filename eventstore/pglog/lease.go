@@ -5,7 +5,11 @@ package pglog
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/wattle-es/wattle/eventstore"
 )
@@ -45,6 +49,64 @@ func (l *Log) ReleaseLease(ctx context.Context, have eventstore.Lease) error {
 		_, err := q.Exec(ctx, l.sql.release, have.Name, toUUID(have.Holder), int64(have.Epoch))
 		return err
 	})
+}
+
+// UpdateLeases does many things with the leases of one holder, in one statement.
+func (l *Log) UpdateLeases(ctx context.Context, u eventstore.LeaseUpdate) (all []eventstore.Lease, err error) {
+	const op = "update leases"
+	var names []string
+	var epochs []int64
+	var released []bool
+	add := func(name string, epoch eventstore.Epoch, release bool) {
+		names, epochs, released = append(names, name), append(epochs, int64(epoch)), append(released, release)
+	}
+	for _, name := range u.Acquire {
+		add(name, 0, false)
+	}
+	for _, have := range u.Renew {
+		if have.Epoch > 0 { // nobody was granted 0
+			add(have.Name, have.Epoch, false)
+		}
+	}
+	for _, have := range u.Release {
+		if have.Epoch > 0 {
+			add(have.Name, have.Epoch, true)
+		}
+	}
+	err = l.simple(ctx, op, "", func(q querier) error {
+		rows, err := q.Query(ctx, l.sql.updateLeases, toUUID(u.Holder), u.TTL.Microseconds(), names, epochs, released, u.Prefix)
+		if err != nil {
+			return err
+		}
+		all, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (eventstore.Lease, error) { return scanListed(r, op) })
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(l eventstore.Lease) bool { return l.Name == "" })
+	slices.SortFunc(all, func(a, b eventstore.Lease) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// scanListed reads one lease of a list; its name is empty where there is none.
+func scanListed(r pgx.CollectableRow, op string) (lease eventstore.Lease, err error) {
+	var ok bool
+	var name *string
+	var holder uuid
+	var epoch *int64
+	var until *time.Time
+	var now time.Time
+	if err := r.Scan(&ok, &name, &holder, &epoch, &until, &now); err != nil {
+		return lease, err
+	}
+	if !ok {
+		return lease, isolationError(op, "")
+	}
+	if name == nil {
+		return lease, nil
+	}
+	return eventstore.Lease{Name: *name, Holder: fromUUID(holder), Epoch: eventstore.Epoch(*epoch), Until: until.UTC(), Left: max(until.Sub(now), 0)}, nil
 }
 
 func scanLease(ctx context.Context, q querier, op, name, sql string, args ...any) (lease eventstore.Lease, granted bool, err error) {

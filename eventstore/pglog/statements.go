@@ -21,6 +21,7 @@ type statements struct {
 	refreshPartitions, deleteCategory, deleteStreams                          string
 	lockCategory, lockStream, categoryHolds, setTrimmed                       string
 	setHold, releaseHold, holds, ensureStream, streamOrdinal, acquire, renew  string
+	updateLeases                                                              string
 	release                                                                   string
 	begin                                                                     string
 	reclaimable, reclaim, orphans, reclaimSnapshots                           string
@@ -313,6 +314,27 @@ select (select ok from g), true, a.holder, a.epoch, a.until, clock_timestamp() f
 union all select (select ok from g), false, l.holder, l.epoch, l.until, clock_timestamp()
 from (select 1) one left join {s}.leases l on l.name = $1::text where not exists (select 1 from a)`
 
+// $1 holder $2 ttl in microseconds $3 names $4 epochs $5 which are released $6 prefix. A
+// row a name: an epoch of 0 acquires, another one
+// renews or releases a lease of that epoch. Rows are locked in the order of names, whoever
+// asks, so no two updates wait for one another. An epoch to renew or release goes through
+// the conflict as a negative number, and its row is there: rows of leases stay.
+const updateLeases = `with ` + gate + `,
+a as (insert into {s}.leases as l (name, epoch, until, holder)
+  select r.name, case when r.epoch = 0 then 1 else -r.epoch end,
+    clock_timestamp() + case when r.released then 0 else $2::bigint end * interval '1 microsecond', case when not r.released then $1::uuid end
+  from unnest($3::text[], $4::bigint[], $5::bool[]) r(name, epoch, released)
+  where (select ok from g) and (r.epoch = 0 or exists (select 1 from {s}.leases h where h.name = r.name)) order by r.name collate "C"
+  on conflict (name) do update set holder = excluded.holder, epoch = case when excluded.epoch > 0 then l.epoch + 1 else l.epoch end,
+    until = clock_timestamp() + case when excluded.holder is null then 0 else $2::bigint end * interval '1 microsecond'
+    where case when excluded.epoch > 0 then l.holder is null or l.holder = $1::uuid or l.until <= clock_timestamp()
+      else l.holder = $1::uuid and l.epoch = -excluded.epoch and (excluded.holder is null or l.until > clock_timestamp()) end
+  returning l.name, l.holder, l.epoch, l.until)
+select (select ok from g), a.name, a.holder, a.epoch, a.until, clock_timestamp() from a
+union all select (select ok from g), l.name, l.holder, l.epoch, l.until, clock_timestamp()
+from (select 1) one left join {s}.leases l on l.name >= $6::text and starts_with(l.name, $6::text)
+where not exists (select 1 from a where a.name = l.name)`
+
 // ping commits as an append does, with nothing to show for it: a message in the WAL that
 // nobody decodes. Is the isolation level right, is the session read-only, which store.
 const ping = `with ` + gate + `, r as materialized (select pg_is_in_recovery() or current_setting('transaction_read_only')::bool as only)
@@ -439,7 +461,7 @@ func newStatements(schema string, ttl time.Duration) statements {
   values ($1::int, $2::text, $3::smallint, 0, {zero}, 0, {zero}, 'epoch') on conflict (category, key) do nothing`),
 		streamOrdinal: fill(`select s.ordinal, ` + headColumns + `, e.id from {s}.streams s
   left join {s}.entries_{n} e on e.stream = s.ordinal and e.seqno = $3::bigint and e.seqno > s.trimmed where s.category = $1::int and s.key = $2::text for no key update of s`),
-		acquire: fill(acquire), renew: fill(renew),
+		acquire: fill(acquire), renew: fill(renew), updateLeases: fill(updateLeases),
 		begin:       "begin isolation level read committed; select " + bound,
 		reclaimable: fill(reclaimable), reclaim: fill(reclaim), orphans: fill(orphans), reclaimSnapshots: fill(reclaimSnapshots),
 		ping:    fill(ping),

@@ -1,5 +1,6 @@
 // Package e2e tests what no package can show alone: one command on its way through
-// executor, log, NATS and projector, seen by OpenTelemetry.
+// executor, log, NATS and projector, seen by OpenTelemetry; applications on files that
+// are closed and opened.
 package e2e
 
 import (

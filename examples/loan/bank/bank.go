@@ -7,7 +7,8 @@
 //	Execute ──▶ aggregate.Executor ──▶ store ──▶ projector.Projector ──▶ View ──▶ Report
 //	Import  ──▶   (one command an event of a log)
 //
-// It knows no backend. A View keeps the read model: MemoryView here, package bankpg
+// It knows no backend, nor how many there are: the applications may be divided among
+// several categories, which a Route sends wherever its table says. A View keeps the read model: MemoryView here, package bankpg
 // in PostgreSQL.
 package bank
 
@@ -25,7 +26,8 @@ import (
 )
 
 const (
-	// Category holds a stream for each application: application-<case>.
+	// Category holds a stream for each application: application-<case>, if Options does
+	// not say otherwise.
 	Category eventstore.Category = "application"
 	// Projection names the projector of the report.
 	Projection = "loan-report"
@@ -42,14 +44,23 @@ type View interface {
 	Applications(ctx context.Context) iter.Seq2[loan.Application, error]
 }
 
+// Options of a Service; nil and the zero value are the defaults.
+type Options struct {
+	// Categories that the applications are divided among, by the slots of their keys.
+	// They are part of where an application is found, so they stay as they are, and in
+	// their order. Empty: Category alone.
+	Categories []eventstore.Category
+}
+
 // Service is the loan process on one store. Its methods may be called from several
 // goroutines at once.
 type Service struct {
-	store     *eventstore.Store
-	events    *schema.Registry[loan.Event]
-	exec      *aggregate.Executor[loan.State, loan.Command, loan.Event]
-	view      View
-	projector *projector.Projector
+	store      *eventstore.Store
+	events     *schema.Registry[loan.Event]
+	categories []eventstore.Category
+	execs      map[eventstore.Category]*aggregate.Executor[loan.State, loan.Command, loan.Event]
+	view       View
+	projector  *projector.Projector
 }
 
 // Applications is the aggregate: the Decider of package loan, bound to its category
@@ -65,16 +76,41 @@ func Applications() aggregate.Type[loan.State, loan.Command, loan.Event] {
 	}
 }
 
-// New returns a service, and sees to it that its category exists.
-func New(ctx context.Context, store *eventstore.Store, view View) (*Service, error) {
-	applications := Applications()
-	events := applications.Schema
-	exec, err := aggregate.NewExecutor(ctx, store, applications, nil)
-	if err != nil {
-		return nil, err
+// New returns a service, and sees to it that its categories exist. At most one Options
+// is taken.
+func New(ctx context.Context, store *eventstore.Store, view View, options ...*Options) (*Service, error) {
+	s := &Service{store: store, view: view, categories: []eventstore.Category{Category},
+		execs: map[eventstore.Category]*aggregate.Executor[loan.State, loan.Command, loan.Event]{}}
+	if len(options) > 0 && options[0] != nil && len(options[0].Categories) > 0 {
+		s.categories = options[0].Categories
 	}
-	p := projector.New(store, Projection, Category, view.Handler(events), &projector.Options{Version: view.Version(), PageSize: pageSize})
-	return &Service{store: store, events: events, exec: exec, view: view, projector: p}, nil
+	applications := Applications()
+	s.events = applications.Schema
+	for _, c := range s.categories {
+		applications.Category = c
+		exec, err := aggregate.NewExecutor(ctx, store, applications, nil)
+		if err != nil {
+			return nil, err
+		}
+		s.execs[c] = exec
+	}
+	s.projector = Projector(store, view, view.Version(), s.categories)
+	return s, nil
+}
+
+// Projector is what keeps a version of the read model of applications in some categories.
+func Projector(store *eventstore.Store, view View, version int, categories []eventstore.Category) *projector.Projector {
+	return projector.New(store, Projection, categories[0], view.Handler(Events()),
+		&projector.Options{Version: version, Categories: categories[1:], PageSize: pageSize})
+}
+
+// stream returns the stream of an application; the key is checked.
+func (s *Service) stream(key string) (eventstore.Stream, error) {
+	first, err := eventstore.NewStream(s.categories[0], key)
+	if err != nil || len(s.categories) == 1 {
+		return first, err
+	}
+	return eventstore.NewStream(s.categories[int(first.Slot())%len(s.categories)], key)
 }
 
 // pageSize is how many events become one transaction of the projection: a page
@@ -83,7 +119,11 @@ const pageSize = 2000
 
 // Execute has one command decided on an application.
 func (s *Service) Execute(ctx context.Context, key string, c loan.Command, o ...aggregate.CallOption) (aggregate.Result[loan.State, loan.Event], error) {
-	return s.exec.Execute(ctx, key, c, o...)
+	stream, err := s.stream(key)
+	if err != nil {
+		return aggregate.Result[loan.State, loan.Event]{}, err
+	}
+	return s.execs[stream.Category()].Execute(ctx, key, c, o...)
 }
 
 // Project keeps the read model up to date until ctx ends; see projector.Run.
@@ -124,9 +164,11 @@ func (s *Service) Replay(ctx context.Context, cases iter.Seq2[loan.Case, error],
 		stop(nil)
 		<-projected
 	}()
-	token, err := s.Import(ctx, cases, o)
-	if err == nil {
-		err = s.Wait(ctx, token)
+	tokens, err := s.Import(ctx, cases, o)
+	for _, token := range tokens {
+		if err == nil {
+			err = s.Wait(ctx, token)
+		}
 	}
 	if err != nil {
 		return loan.Report{}, cmp.Or(context.Cause(ctx), err)

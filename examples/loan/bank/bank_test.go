@@ -118,7 +118,7 @@ func TestImport(t *testing.T) {
 	total := events(generated(1, 30))
 	for _, known := range []int{0, total} {
 		count := &bank.Count{}
-		token, err := s.Import(t.Context(), generated(1, 30), &bank.ImportOptions{Writers: 4, Count: count})
+		tokens, err := s.Import(t.Context(), generated(1, 30), &bank.ImportOptions{Writers: 4, Count: count})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,8 +126,8 @@ func TestImport(t *testing.T) {
 			t.Errorf("wanted 30 cases, %d events, %d known, found %v", total, known, got)
 		}
 		all := history(t, store)
-		if len(all) != total || token.Position != all[total-1].Position {
-			t.Fatalf("wanted %d entries and a token at the last, found %d and %v", total, len(all), token)
+		if len(all) != total || len(tokens) != 1 || tokens[0].Position != all[total-1].Position {
+			t.Fatalf("wanted %d entries and a token at the last, found %d and %v", total, len(all), tokens)
 		}
 	}
 	for c := range loan.Generate(1, 30) {

@@ -61,8 +61,8 @@ func (e *CaseError) Unwrap() error { return e.Err }
 
 // Import executes every event of the cases as one command: applications side by
 // side, the events of one in order. It holds as many cases as there are writers,
-// and as many again in a queue. It returns a token that a projection has passed
-// when it has seen all of them.
+// and as many again in a queue. It returns tokens, one for each category with any of
+// them; a projection that has passed all has seen all.
 //
 // A command's ID is made of its case and its number there, so importing again,
 // wholly or from where a process was killed, executes only what is missing. What is
@@ -72,11 +72,11 @@ func (e *CaseError) Unwrap() error { return e.Err }
 // When cases ends with an error, those before it are imported and the error
 // returned. After any other error an unknown part has been imported, each case up
 // to some event; importing again goes on there.
-func (s *Service) Import(ctx context.Context, cases iter.Seq2[loan.Case, error], o *ImportOptions) (eventstore.Token, error) {
+func (s *Service) Import(ctx context.Context, cases iter.Seq2[loan.Case, error], o *ImportOptions) ([]eventstore.Token, error) {
 	if o == nil {
 		o = &ImportOptions{}
 	}
-	im := &importing{s: s, count: o.Count}
+	im := &importing{s: s, count: o.Count, last: map[eventstore.Category]eventstore.Position{}}
 	if im.count == nil {
 		im.count = &Count{}
 	}
@@ -98,25 +98,25 @@ func (s *Service) Import(ctx context.Context, cases iter.Seq2[loan.Case, error],
 			}
 		})
 	}
-	err := feed(ctx, cases, queue)
+	err := s.feed(ctx, cases, queue)
 	close(queue)
 	working.Wait()
 	if cause := context.Cause(ctx); cause != nil {
 		err = cause
 	}
 	if err != nil {
-		return eventstore.Token{}, err
+		return nil, err
 	}
-	return im.token(ctx)
+	return im.tokens(ctx)
 }
 
 // feed turns cases into jobs until there are no more or somebody has failed.
-func feed(ctx context.Context, cases iter.Seq2[loan.Case, error], queue chan<- *job) error {
+func (s *Service) feed(ctx context.Context, cases iter.Seq2[loan.Case, error], queue chan<- *job) error {
 	for c, err := range cases {
 		if err != nil {
 			return err
 		}
-		j, err := newJob(c)
+		j, err := s.newJob(c)
 		if err != nil {
 			return err
 		}
@@ -138,7 +138,7 @@ type job struct {
 
 // newJob reads a whole case before any of it is executed. What is wrong with it is
 // an *XESError.
-func newJob(c loan.Case) (*job, error) {
+func (s *Service) newJob(c loan.Case) (*job, error) {
 	j := &job{Case: c, commands: make([]loan.Command, len(c.Events))}
 	for i := range c.Events {
 		command, err := loan.CommandFor(c, i)
@@ -148,7 +148,7 @@ func newJob(c loan.Case) (*job, error) {
 		j.commands[i] = command
 	}
 	var err error
-	if j.stream, err = eventstore.NewStream(Category, c.Key); err != nil && len(c.Events) > 0 {
+	if j.stream, err = s.stream(c.Key); err != nil && len(c.Events) > 0 {
 		return nil, &loan.XESError{Line: c.Events[0].Line, Wanted: "a case name that can be the key of a stream", Found: err.Error(), Err: err}
 	}
 	return j, nil
@@ -167,7 +167,9 @@ func (j *job) fail(i int, err error) error {
 type importing struct {
 	s     *Service
 	count *Count
-	last  atomic.Uint64 // highest position met
+
+	mu   sync.Mutex
+	last map[eventstore.Category]eventstore.Position // highest met
 }
 
 // do executes what of a case is not recorded yet.
@@ -192,7 +194,7 @@ func (im *importing) do(ctx context.Context, j *job) error {
 			done = max(done, known)
 			im.count.Known.Add(int64(done - next))
 		}
-		im.passed(res.Token.Position)
+		im.passed(j.stream.Category(), res.Token.Position)
 		im.count.Events.Add(int64(done - next))
 		next = done
 	}
@@ -225,7 +227,7 @@ func (im *importing) recorded(ctx context.Context, j *job) (n int, err error) {
 			n++
 		}
 		state = loan.Evolve(state, event)
-		im.passed(e.Position)
+		im.passed(j.stream.Category(), e.Position)
 	}
 	return n, nil
 }
@@ -243,22 +245,26 @@ func same(state loan.State, c loan.Command, recorded loan.Event) error {
 	return nil
 }
 
-func (im *importing) passed(p eventstore.Position) {
-	for {
-		last := im.last.Load()
-		if uint64(p) <= last || im.last.CompareAndSwap(last, uint64(p)) {
-			return
-		}
-	}
+func (im *importing) passed(c eventstore.Category, p eventstore.Position) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.last[c] = max(im.last[c], p)
 }
 
-// token is that of the highest position met.
-func (im *importing) token(ctx context.Context) (eventstore.Token, error) {
-	last := eventstore.Position(im.last.Load())
-	if last == 0 {
-		return eventstore.Token{}, nil
+// tokens are those of the highest positions met. Positions of two categories compare
+// only if both lie in one store, so each has its own.
+func (im *importing) tokens(ctx context.Context) (all []eventstore.Token, err error) {
+	for _, c := range im.s.categories {
+		last := im.last[c]
+		if last == 0 {
+			continue
+		}
+		filter := eventstore.Filter{Categories: []eventstore.Category{c}, AcceptTrimmed: true}
+		p, err := im.s.store.ReadFeed(ctx, last-1, filter, 1)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, eventstore.Token{Incarnation: p.Incarnation, Position: last})
 	}
-	filter := eventstore.Filter{Categories: []eventstore.Category{Category}, AcceptTrimmed: true}
-	p, err := im.s.store.ReadFeed(ctx, last-1, filter, 1)
-	return eventstore.Token{Incarnation: p.Incarnation, Position: last}, err
+	return all, nil
 }

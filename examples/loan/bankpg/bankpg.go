@@ -6,7 +6,8 @@
 // from the log at any time, and is when the store is another one than the model
 // was made from, so nothing has to be migrated or backed up:
 //
-//	build               one row: the store's incarnation and the number of the build
+//	build               one row: the store's incarnation (of several backends all of
+//	                    them) and the number of the build
 //	applications_<n>    key text, doc jsonb: the model of build n
 //
 // The build's number is the projection's version. A new build has a new table and
@@ -45,6 +46,8 @@ type Options struct {
 	StoreSchema string
 	// Rebuild makes the model anew.
 	Rebuild bool
+	// Categories of the applications, as in bank.Options. Empty: bank.Category.
+	Categories []eventstore.Category
 }
 
 // SchemaBeside names a schema for the model of a store, like that of the store with
@@ -71,15 +74,17 @@ type View struct {
 // Open returns the view of a store's applications. The pool is that of the
 // store's database and stays the caller's.
 func Open(ctx context.Context, pool *pgxpool.Pool, store *eventstore.Store, o Options) (*View, error) {
-	// Every page of the feed names the incarnation.
-	page, err := store.ReadFeed(ctx, 0, eventstore.Filter{AcceptTrimmed: true}, 1)
+	if len(o.Categories) == 0 {
+		o.Categories = []eventstore.Category{bank.Category}
+	}
+	of, err := identity(ctx, store, o.Categories)
 	if err != nil {
 		return nil, err
 	}
 	v := &View{pool: pool, storeSchema: o.StoreSchema}
 	old := 0
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		old, err = v.prepare(ctx, tx, o, page.Incarnation)
+		old, err = v.prepare(ctx, tx, o, of)
 		return err
 	})
 	if err != nil {
@@ -87,15 +92,32 @@ func Open(ctx context.Context, pool *pgxpool.Pool, store *eventstore.Store, o Op
 	}
 	v.table = table(o.Schema, v.build)
 	if old > 0 {
-		err = v.unregister(ctx, store, old)
+		err = v.unregister(ctx, store, old, o.Categories)
 	}
 	return v, err
 }
 
+// identity names the stores that the applications lie in.
+func identity(ctx context.Context, store *eventstore.Store, categories []eventstore.Category) (string, error) {
+	shares, err := store.Split(categories...)
+	if err != nil {
+		return "", err
+	}
+	var all []string
+	for _, share := range shares {
+		id, err := share.Backend.Incarnation(ctx)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, id.String())
+	}
+	slices.Sort(all)
+	return strings.Join(all, " "), nil
+}
+
 // unregister gives up the hold of a build that was replaced.
-func (v *View) unregister(ctx context.Context, store *eventstore.Store, build int) error {
-	p := projector.New(store, bank.Projection, bank.Category, v.Handler(bank.Events()), &projector.Options{Version: build})
-	err := p.Unregister(ctx)
+func (v *View) unregister(ctx context.Context, store *eventstore.Store, build int, categories []eventstore.Category) error {
+	err := bank.Projector(store, v, build, categories).Unregister(ctx)
 	if errors.Is(err, eventstore.ErrNoSuchCategory) {
 		return nil
 	}
@@ -108,7 +130,7 @@ const lockKey = 0x6c6f616e // "loan"
 
 // prepare finds the build that is of this store, or begins one. replaced is the
 // number of the one before, 0 if there was none.
-func (v *View) prepare(ctx context.Context, tx pgx.Tx, o Options, incarnation eventstore.UUID) (replaced int, err error) {
+func (v *View) prepare(ctx context.Context, tx pgx.Tx, o Options, identity string) (replaced int, err error) {
 	name := pgx.Identifier{o.Schema}.Sanitize()
 	for _, sql := range []string{
 		fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey),
@@ -125,14 +147,14 @@ func (v *View) prepare(ctx context.Context, tx pgx.Tx, o Options, incarnation ev
 	switch {
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return 0, err
-	case err == nil && of == incarnation.String() && !o.Rebuild:
+	case err == nil && of == identity && !o.Rebuild:
 		return 0, nil
 	}
 	replaced = v.build
 	v.build++
 	b := &pgx.Batch{}
 	b.Queue("INSERT INTO "+name+".build (number, incarnation) VALUES ($1, $2) ON CONFLICT (one) DO UPDATE SET number = excluded.number, incarnation = excluded.incarnation",
-		v.build, incarnation.String())
+		v.build, identity)
 	b.Queue("DROP TABLE IF EXISTS " + table(o.Schema, replaced))
 	// Room on every page: a document is rewritten some twenty times.
 	b.Queue("CREATE TABLE " + table(o.Schema, v.build) + ` (key text COLLATE "C" PRIMARY KEY, doc jsonb NOT NULL) WITH (fillfactor = 50)`)
@@ -147,8 +169,8 @@ func table(schema string, build int) string {
 func (v *View) Version() int { return v.build }
 
 // Handler folds a batch into the model: one statement reads the documents it is
-// about, one writes them back. The checkpoint's row lock lets one batch at a time
-// in, so nobody writes in between.
+// about, one writes them back. The checkpoint's row lock lets one batch of each
+// backend in at a time, and an application lies in one, so nobody writes in between.
 func (v *View) Handler(events *schema.Registry[loan.Event]) projector.Handler {
 	return pgcheckpoint.BatchHandler(v.pool, events, v.fold, &pgcheckpoint.Options{Schema: v.storeSchema})
 }

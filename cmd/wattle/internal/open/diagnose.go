@@ -65,6 +65,9 @@ var errEnough = &eventstore.Error{Kind: eventstore.ErrClosed}
 
 // Examine looks at what surrounds the store of a target; see eventstore.Doctor.
 func (t *Target) Examine(ctx context.Context) (all []eventstore.Finding, err error) {
+	if t.InFiles() {
+		return filelog.Examine(ctx, t.dir)
+	}
 	err = t.diagnose(ctx, "examine", func(pool *pgxpool.Pool) error {
 		all, err = pglog.Examine(ctx, pool, &pglog.Options{Schema: t.schema})
 		return err

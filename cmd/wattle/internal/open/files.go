@@ -63,7 +63,7 @@ func named(dir, like string) (*Target, error) {
 }
 
 // Exists says if there is a store in the target's directory.
-func (t *Target) Exists() (bool, error) { return filelog.Exists(t.dir) }
+func (t *Target) Exists() (bool, error) { return filelog.IsStore(t.dir) }
 
 // Remove removes the store in the target's directory for good; see filelog.Remove.
 func (t *Target) Remove() error { return owned(filelog.Remove(t.dir)) }
