@@ -65,12 +65,20 @@ fmt: ## format the Go files
 	gofmt -w .
 
 .PHONY: bench
-bench: postgres ## ratios within one run: appends, loads, the loan example end to end (BENCH='-xes FILE' for a real log)
+bench: postgres bench-file ## ratios within one run: appends, loads, the loan example end to end (BENCH='-xes FILE' for a real log)
 	$(GO) run ./internal/bench/store $(BENCH)
 
+.PHONY: bench-file
+bench-file: ## the file store beside pwrite, fdatasync and sequential reads; 5 GB of disk (FILE='-entries 1000000' for less)
+	$(GO) run ./internal/bench/file $(FILE)
+
 .PHONY: bench-peers
-bench-peers: postgres ## Wattle beside other event stores on one server; Node.js for those of npm (PEERS='-only floor,wattle' for some)
+bench-peers: postgres bench-peers-file ## Wattle beside other event stores on one server; Node.js for those of npm (PEERS='-only floor,wattle' for some)
 	cd $(PEERS_MODULE) && $(GO) run -ldflags "-X 'main.commit=$$(git describe --always --dirty 2>/dev/null)'" . $(PEERS)
+
+.PHONY: bench-peers-file
+bench-peers-file: ## the file store beside bbolt, tidwall/wal and JetStream's, each append synced (FILES='-seconds 2' for longer)
+	cd $(PEERS_MODULE) && $(GO) run . files $(FILES)
 
 .PHONY: bench-go
 bench-go: postgres ## the Go benchmarks of every package

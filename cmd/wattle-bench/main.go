@@ -7,6 +7,9 @@
 //	make bench-peers PEERS='-only floor,wattle'  # some; floor, wattle, pgnotch and watermill need no Node.js
 //	make bench-peers PEERS='-list'
 //
+// With "files" as its first argument it measures the file store beside other embedded
+// stores instead, and needs no server: see files.go.
+//
 // It starts a PostgreSQL of its own, or uses -dsn, where it makes databases named
 // wattle_bench_… and drops them. Peers that npm has are fetched at run time into a
 // cache folder (WATTLE_PEERS_CACHE).
@@ -56,6 +59,9 @@ type options struct {
 func (o *options) duration() time.Duration { return time.Duration(o.seconds * float64(time.Second)) }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 && args[0] == "files" {
+		return runFiles(ctx, args[1:], stdout, stderr)
+	}
 	o := &options{}
 	flags := flag.NewFlagSet("wattle-bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)

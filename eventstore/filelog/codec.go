@@ -48,6 +48,7 @@ type decoder struct {
 	b     []byte
 	err   error
 	names map[string]string // interned strings; nil: not interned
+	last  string            // the last of them
 }
 
 func (d *decoder) fail() {
@@ -122,10 +123,15 @@ func (d *decoder) string() string {
 	if d.names == nil {
 		return string(b)
 	}
-	if s, ok := d.names[string(b)]; ok {
+	if d.last == string(b) {
+		return d.last
+	}
+	s, ok := d.names[string(b)]
+	if ok {
+		d.last = s
 		return s
 	}
-	s := string(b)
+	s = string(b)
 	if len(d.names) < maxInterned {
 		d.names[s] = s
 	}
@@ -147,15 +153,27 @@ func (d *decoder) mark() eventstore.Mark {
 	return eventstore.Mark{Seqno: eventstore.Seqno(n), ID: d.uuid()}
 }
 
+// metadata returns a map whose values are pieces of one string.
 func (d *decoder) metadata() eventstore.Metadata {
 	n := d.count(2)
 	if n == 0 {
 		return nil
 	}
+	pairs := *d
+	for range 2 * n {
+		d.bytes()
+	}
+	if d.err != nil {
+		return nil
+	}
+	pairs.b = pairs.b[:len(pairs.b)-len(d.b)]
+	text := string(pairs.b)
 	m := make(eventstore.Metadata, n)
 	for range n {
-		k := d.string()
-		m[k] = string(d.bytes())
+		k := pairs.string()
+		v := len(pairs.bytes())
+		end := len(text) - len(pairs.b)
+		m[k] = text[end-v : end]
 	}
 	return m
 }

@@ -170,10 +170,10 @@ func (w *writer) run() {
 // now are about to come again, and a group that left without them would make two groups
 // of them for ever, each waiting for the sync of the other. It waits half a sync at most,
 // ends when nobody has come for a sixteenth of one, and waits for nobody when the writer
-// was idle.
+// was idle, or does not sync.
 func (w *writer) gather() {
 	limit, staged := min(w.lastSync/2, maxGather), w.stageQueued()
-	if w.expected < 2 || time.Since(w.ended) > w.lastSync {
+	if w.expected < 2 || w.o.MayLose > 0 || time.Since(w.ended) > w.lastSync {
 		return
 	}
 	for began, last := time.Now(), time.Now(); staged < w.expected; runtime.Gosched() {

@@ -204,6 +204,9 @@ const maxPlaces = 1024
 
 // records looks at the entries of records.
 func (r *feedReader) records(s *segment, f vfs.File, all []place) error {
+	if r.out.Entries == nil { // about one a record, as a rule
+		r.out.Entries = make([]eventstore.Entry, 0, max(min(r.limit, len(all)), 0))
+	}
 	reader := spanReader{segment: s, file: f, spans: make([]span, len(all))}
 	for i, p := range all {
 		reader.spans[i] = span{int64(p.offset), int64(p.size)}
@@ -245,23 +248,27 @@ func (r *feedReader) record(body []byte) error {
 				r.more = true
 				return d.err
 			}
-			ev := d.event()
-			b.name = st.stream.name
-			r.look(&b, j, ev, st.stream)
+			r.look(&b, j, st.stream)
 		}
 	}
 	return d.end()
 }
 
-// look notes that an entry was looked at, and gathers it if it matches.
-func (r *feedReader) look(b *batch, j int, ev eventstore.Event, st *stream) {
+// look reads an entry, notes that it was looked at, and gathers it if it matches.
+func (r *feedReader) look(b *batch, j int, st *stream) {
+	n := len(r.out.Entries)
+	r.out.Entries = append(r.out.Entries, eventstore.Entry{})
+	e := &r.out.Entries[n]
+	r.decoder.event(&e.Event)
+	b.place(e, st.name, j)
 	r.limit--
-	e := b.entry(j, ev)
 	r.after = e.Position
 	r.out.Through = e.PositionMark()
-	if matches(r.view.filter, st, ev.Type) {
-		r.out.Entries = append(r.out.Entries, e)
-		r.bytes += len(ev.Data)
+	if matches(r.view.filter, st, e.Type) {
+		r.bytes += len(e.Data)
+	} else {
+		r.out.Entries[n] = eventstore.Entry{}
+		r.out.Entries = r.out.Entries[:n]
 	}
 }
 

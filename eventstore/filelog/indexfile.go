@@ -213,7 +213,7 @@ func (x *fileIndex) places(category uint32, after uint64, limit int) []place {
 	from, to := x.category(category)
 	i := from + sort.Search(to-from, func(i int) bool { return x.place(from+i).position > after+1 })
 	i = max(i-1, from) // the record before may reach beyond
-	var all []place
+	all := make([]place, 0, min(to-i, limit))
 	for ; i < to && len(all) < limit; i++ {
 		all = append(all, x.place(i))
 	}

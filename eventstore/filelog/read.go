@@ -218,7 +218,6 @@ func (r *streamReader) record(s *segment, row row, body []byte) error {
 			}
 			continue
 		}
-		b.name = r.view.name
 		for j := range b.count {
 			n := b.first + eventstore.Seqno(j)
 			if n <= r.after || r.full() {
@@ -228,8 +227,10 @@ func (r *streamReader) record(s *segment, row row, body []byte) error {
 			if n != r.after+1 {
 				return corrupt(r.view.op, s.name(), int64(row.offset), 0, errMissing{r.view.name, r.after + 1})
 			}
-			e := b.entry(j, d.event())
-			r.out.Entries = append(r.out.Entries, e)
+			r.out.Entries = append(r.out.Entries, eventstore.Entry{})
+			e := &r.out.Entries[len(r.out.Entries)-1]
+			d.event(&e.Event)
+			b.place(e, r.view.name, j)
 			r.bytes += len(e.Data)
 			r.after = n
 		}

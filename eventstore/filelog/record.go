@@ -90,12 +90,19 @@ func (b *batch) lastPosition() eventstore.Position {
 
 // entry returns the entry of the i-th event, which is ev.
 func (b *batch) entry(i int, ev eventstore.Event) eventstore.Entry {
-	e := eventstore.Entry{Event: ev, Stream: b.name, Seqno: b.first + eventstore.Seqno(i), Epoch: b.epoch, BatchID: b.id,
-		Time: time.UnixMicro(b.time).UTC()}
+	e := eventstore.Entry{Event: ev}
+	b.place(&e, b.name, i)
+	return e
+}
+
+// place gives the i-th event its place in a stream of a name. Entries are big: readers
+// have them filled in where they are to stay.
+func (b *batch) place(e *eventstore.Entry, name eventstore.Stream, i int) {
+	e.Stream, e.Seqno, e.Epoch, e.BatchID = name, b.first+eventstore.Seqno(i), b.epoch, b.id
+	e.Time = time.UnixMicro(b.time).UTC()
 	if b.position > 0 {
 		e.Position = b.position + eventstore.Position(i)
 	}
-	return e
 }
 
 // What of an event is not the usual.
@@ -157,9 +164,11 @@ func (e *encoder) event(ev *eventstore.Event, keys []string) []string {
 	return keys
 }
 
-// batchHead reads a batch up to its events.
-func (d *decoder) batchHead(b *batch) {
-	b.streamRef = d.ref()
+// batchHead reads a batch up to its events, but for the name of its stream, which is
+// returned: most readers know it from the registry.
+func (d *decoder) batchHead(b *batch) (name []byte) {
+	b.ordinal, b.category = uint32(d.uint()), uint32(d.uint())
+	name = d.bytes()
 	b.epoch = eventstore.Epoch(d.uint())
 	b.holder = d.uuid()
 	b.id = d.uuid()
@@ -167,9 +176,11 @@ func (d *decoder) batchHead(b *batch) {
 	b.first = eventstore.Seqno(d.uint())
 	b.position = eventstore.Position(d.uint())
 	b.count = d.count(19) // an event takes at least its flags, its ID and two lengths
+	return name
 }
 
-func (d *decoder) event() (ev eventstore.Event) {
+// event reads an event into one that is empty.
+func (d *decoder) event(ev *eventstore.Event) {
 	has := d.byte()
 	ev.ID = d.uuid()
 	ev.Type = d.string()
@@ -184,7 +195,6 @@ func (d *decoder) event() (ev eventstore.Event) {
 		ev.Metadata = d.metadata()
 	}
 	ev.Data = d.bytes()
-	return ev
 }
 
 // skipEvent passes over an event.
@@ -210,10 +220,10 @@ func decodeAppend(d *decoder) (appendBody, error) {
 	a := appendBody{batches: make([]batch, d.count(40))}
 	for i := range a.batches {
 		b := &a.batches[i]
-		d.batchHead(b)
+		b.name = eventstore.Stream(d.batchHead(b))
 		b.events = make([]eventstore.Event, b.count)
 		for j := range b.events {
-			b.events[j] = d.event()
+			d.event(&b.events[j])
 			b.lastID = b.events[j].ID
 		}
 	}

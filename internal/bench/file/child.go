@@ -34,10 +34,14 @@ const (
 )
 
 const (
-	dirtyAppends  = 100_000
+	dirtyOwners   = 64
 	fewFiles      = 8
 	handleReaders = 4
 )
+
+// dirtyAppends is how many appends stand behind the registry file when a process that
+// appends is killed, at a number of streams.
+func dirtyAppends(streams int) int { return max(streams/10, dirtyOwners) }
 
 // opened is what a child tells.
 type opened struct {
@@ -110,8 +114,8 @@ func openOnly(dir string, _ int) (o opened, err error) {
 	return o, nil
 }
 
-// dirty appends as 64 owners do, and kills itself.
-func dirty(dir string, _ int) (o opened, err error) {
+// dirty appends as many owners do, and kills itself.
+func dirty(dir string, streams int) (o opened, err error) {
 	s, err := open(dir, nil)
 	if err != nil {
 		return o, err
@@ -119,15 +123,15 @@ func dirty(dir string, _ int) (o opened, err error) {
 	if err := s.CreateCategory(context.Background(), eventstore.CategorySpec{Name: category}); err != nil {
 		return o, err
 	}
-	step, err := owners(s, 64, payloadOf(scaleData))
+	step, err := owners(s, dirtyOwners, payloadOf(scaleData))
 	if err != nil {
 		return o, err
 	}
 	var all sync.WaitGroup
 	var failed atomic.Pointer[error]
-	for w := range 64 {
+	for w := range dirtyOwners {
 		all.Go(func() {
-			for range dirtyAppends / 64 {
+			for range dirtyAppends(streams) / dirtyOwners {
 				if err := step(w); err != nil {
 					failed.Store(&err)
 					return

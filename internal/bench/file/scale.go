@@ -108,7 +108,9 @@ func (g *growing) grow(rounds int) error {
 	return nil
 }
 
-func numbered(stream int) eventstore.Stream { return eventstore.Stream(fmt.Sprintf("%s-%08d", category, stream)) }
+func numbered(stream int) eventstore.Stream {
+	return eventstore.Stream(fmt.Sprintf("%s-%08d", category, stream))
+}
 
 func millions(n int) string { return fmt.Sprintf("%.3g M", float64(n)/1e6) }
 
@@ -128,7 +130,7 @@ func (g *growing) reopen() error {
 	if _, err := child(childDirty, g.dir, len(g.streams)); err != nil {
 		return err
 	}
-	_, err = g.openings(what + fmt.Sprintf("killed behind %d appends", dirtyAppends))
+	_, err = g.openings(what + fmt.Sprintf("killed behind %d appends", dirtyAppends(len(g.streams))))
 	return err
 }
 

@@ -35,6 +35,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.SetOutput(stderr)
 	seconds := flags.Float64("seconds", 2, "seconds of each measurement")
 	repeats := flags.Int("repeats", 3, "interleaved repeats; medians are printed")
+	only := flags.String("only", "", "parts to run, as appends,loads,ratios,trims,replays; without it all")
 	xes := flags.String("xes", "", "an XES log to replay end to end, as bpic2012.xes.gz; without it generated applications")
 	senders := flags.String("senders", fmt.Sprint(pglog.DefaultSenders), "numbers of senders to measure, as 2,4,8; -1 is no group commit")
 	payload := flags.Int("payload", 900, "bytes of each event's data")
@@ -51,7 +52,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 		}
 		numbers = append(numbers, n)
 	}
-	b := &bench{senders: numbers, trim: *trimmed, xes: *xes, d: time.Duration(*seconds * float64(time.Second)), repeats: *repeats, data: payloadOf(*payload)}
+	b := &bench{senders: numbers, trim: *trimmed, xes: *xes, only: strings.FieldsFunc(*only, func(r rune) bool { return r == ',' }),
+		d: time.Duration(*seconds * float64(time.Second)), repeats: *repeats, data: payloadOf(*payload)}
 	if err := b.all(context.Background(), stdout); err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -61,6 +63,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 type bench struct {
 	xes     string
+	only    []string
 	senders []int
 	trim    int
 	d       time.Duration
@@ -120,20 +123,22 @@ func (b *bench) all(ctx context.Context, out io.Writer) error {
 	if err := b.version(ctx, out); err != nil {
 		return err
 	}
-	if err := b.appends(ctx, out); err != nil {
-		return err
+	for _, p := range parts {
+		if len(b.only) > 0 && !slices.Contains(b.only, p.name) {
+			continue
+		}
+		if err := p.run(b, ctx, out); err != nil {
+			return err
+		}
 	}
-	if err := b.loads(ctx, out); err != nil {
-		return err
-	}
-	if err := b.ratios(ctx, out); err != nil {
-		return err
-	}
-	if err := b.trims(ctx, out); err != nil {
-		return err
-	}
-	return b.replays(ctx, out)
+	return nil
 }
+
+// parts of the bench, in the order they run.
+var parts = []struct {
+	name string
+	run  func(*bench, context.Context, io.Writer) error
+}{{"appends", (*bench).appends}, {"loads", (*bench).loads}, {"ratios", (*bench).ratios}, {"trims", (*bench).trims}, {"replays", (*bench).replays}}
 
 func (b *bench) version(ctx context.Context, out io.Writer) error {
 	var v string

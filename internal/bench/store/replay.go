@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -16,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/filelog"
 	"github.com/wattle-es/wattle/eventstore/memlog"
 	"github.com/wattle-es/wattle/eventstore/pglog"
 	"github.com/wattle-es/wattle/examples/loan"
@@ -45,7 +47,12 @@ func (b *bench) cases() (iter.Seq2[loan.Case, error], func() error, error) {
 }
 
 func (b *bench) replays(ctx context.Context, out io.Writer) error {
-	mem, err := b.replay(ctx, eventstore.New(memlog.New(nil), nil), func(*eventstore.Store) (bank.View, error) { return &bank.MemoryView{}, nil })
+	inMemory := func(*eventstore.Store) (bank.View, error) { return &bank.MemoryView{}, nil }
+	mem, err := b.replay(ctx, eventstore.New(memlog.New(nil), nil), inMemory)
+	if err != nil {
+		return err
+	}
+	file, err := b.replayFile(ctx, inMemory)
 	if err != nil {
 		return err
 	}
@@ -74,10 +81,26 @@ func (b *bench) replays(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(out, "\nloan applications end to end, %d events, 16 writers, one command and one commit an event\n", first.events)
-	for _, r := range []replayed{mem, first, second, copied} {
+	for _, r := range []replayed{mem, file, first, second, copied} {
 		fmt.Fprintf(out, "  %-42s %8.0f events/s  %.3f × COPY\n", r.name, r.rate(), r.rate()/copied.rate())
 	}
 	return nil
+}
+
+// replayFile replays into a store in files, on the disk of the system's temporary ones.
+func (b *bench) replayFile(ctx context.Context, open func(*eventstore.Store) (bank.View, error)) (r replayed, err error) {
+	dir, err := os.MkdirTemp("", "wattle-bench-")
+	if err != nil {
+		return r, err
+	}
+	defer os.RemoveAll(dir)
+	log, err := filelog.Open(dir, nil)
+	if err != nil {
+		return r, err
+	}
+	store := eventstore.New(log, nil)
+	r, err = b.replay(ctx, store, open)
+	return r, errors.Join(err, store.Close())
 }
 
 type replayed struct {
