@@ -73,7 +73,7 @@ func TestExamineOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := examined(t, dir)["owner"]; !strings.Contains(f.Found, "has it open") || !strings.HasPrefix(f.Found, "process ") || !strings.Contains(f.Found, "filelog.test") {
+	if f := examined(t, dir)["owner"]; !strings.Contains(f.Found, "has it open") || !strings.HasPrefix(f.Found, "process ") || !strings.Contains(f.Found, filepath.Base(os.Args[0])) {
 		t.Errorf("while it is open: %+v", f)
 	}
 	if err := l.Close(); err != nil {

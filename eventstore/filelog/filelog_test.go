@@ -31,7 +31,7 @@ func TestLog(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    filelog.Options
-	}{{"usual", filelog.Options{}}, {"small", filelog.Options{SegmentBytes: filelog.MinSegmentBytes, OpenFiles: 4, ReclaimEvery: 20 * time.Millisecond}}} {
+	}{{"usual", filelog.Options{}}, {"small", filelog.Options{SegmentBytes: 64 << 10, OpenFiles: 4, ReclaimEvery: 20 * time.Millisecond}}} {
 		t.Run(c.name, func(t *testing.T) {
 			h := harness(c.o)
 			logtest.Run(t, h)
