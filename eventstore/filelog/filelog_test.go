@@ -31,7 +31,7 @@ func TestLog(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    filelog.Options
-	}{{"usual", filelog.Options{}}, {"small", filelog.Options{SegmentBytes: 64 << 10, OpenFiles: 4, ReclaimEvery: 20 * time.Millisecond}}} {
+	}{{"usual", filelog.Options{}}, {"small", filelog.Options{SegmentBytes: 64 << 10, OpenFiles: 4, ReclaimEvery: 250 * time.Millisecond}}} {
 		t.Run(c.name, func(t *testing.T) {
 			h := harness(c.o)
 			logtest.Run(t, h)
@@ -46,7 +46,7 @@ func TestRandom(t *testing.T) {
 }
 
 func TestLinear(t *testing.T) {
-	logtest.Linear(t, harness(filelog.Options{SegmentBytes: filelog.MinSegmentBytes, ReclaimEvery: time.Millisecond}), logtest.LinearOptions{})
+	logtest.Linear(t, harness(filelog.Options{SegmentBytes: 64 << 10, ReclaimEvery: 10 * time.Millisecond}), logtest.LinearOptions{})
 }
 
 func memory(testing.TB) eventstore.Log { return memlog.New(nil) }
