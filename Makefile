@@ -91,10 +91,11 @@ museum: postgres ## plants known bugs, one at a time, and shows that the suite c
 .PHONY: soak-log
 soak-log: postgres ## the conformance suite with ten times the rounds, wide random histories and long probes (30 minutes)
 	WATTLE_SOAK=1 $(GO) test -timeout 60m -count=1 -skip 'TestLinear|TestHammer|TestCut' ./eventstore/memlog ./eventstore/pglog -args -rapid.checks=2000
+	WATTLE_SOAK=1 $(GO) test -timeout 60m -count=1 -run 'TestLog|TestRandom' ./eventstore/filelog -args -rapid.checks=2000
 
 .PHONY: soak-linear
 soak-linear: postgres ## thousands of concurrent histories checked to be linearizable, with faults; many processes (30 minutes)
-	WATTLE_SOAK=1 $(GO) test -v -timeout 60m -count=1 -run 'TestLinear|TestHammer' ./eventstore/memlog ./eventstore/pglog
+	WATTLE_SOAK=1 $(GO) test -v -timeout 60m -count=1 -run 'TestLinear|TestHammer' ./eventstore/memlog ./eventstore/filelog ./eventstore/pglog
 
 .PHONY: soak-cut
 soak-cut: postgres ## the link cut at every byte of appends, reads and projections, in every way (30 minutes)
@@ -103,6 +104,11 @@ soak-cut: postgres ## the link cut at every byte of appends, reads and projectio
 .PHONY: soak-cluster
 soak-cluster: postgres ## crashes of a whole server under load, ten rounds of each
 	WATTLE_SOAK=1 $(GO) test -timeout 30m -count=1 -v ./internal/cluster
+
+.PHONY: soak-files
+soak-files: postgres ## the file store crashed at every operation, every disk a crash may leave, every bit flipped, kills (30 minutes)
+	WATTLE_SOAK=1 $(GO) test -v -timeout 90m -count=1 -skip 'TestLog|TestRandom|TestLinear|TestWasip1' ./eventstore/filelog
+	$(GO) test -timeout 30m -count=1 -run 'TestEqual|TestDurable' ./internal/vfs -args -vfs.histories 1500
 
 .PHONY: soak-fuzz
 soak-fuzz: ## every fuzz target for a minute
