@@ -83,3 +83,10 @@ func OfVersion(name string, b []byte, version uint32) []byte {
 	}
 	return b
 }
+
+// ActiveSize returns the bytes of the active segment's records, its head included.
+func (l *Log) ActiveSize() int64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.current.size
+}

@@ -261,7 +261,7 @@ func TestFault(t *testing.T) {
 	for _, kind := range slices.Concat(changing, reading) {
 		for _, err := range faultsOf(kind) {
 			t.Run(fmt.Sprint(kind, " ", err), func(t *testing.T) {
-				for nth := 1 + rng.IntN(1); nth <= n[kind]; nth += 1 {
+				for nth := 1 + rng.IntN(scale(2, 2, 1)); nth <= n[kind]; nth += scale(2, 2, 1) {
 					r := &faultRun{t: t, script: script, states: all, o: o, fault: fault{kind, nth, err}, rng: rng}
 					r.run()
 					runs++

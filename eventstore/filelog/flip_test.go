@@ -3,6 +3,7 @@
 package filelog_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,13 +15,14 @@ import (
 	"github.com/wattle-es/wattle/internal/vfs"
 )
 
-// store is one that is to be damaged.
+// damaged is a store that is to be damaged.
 type damaged struct {
 	t     *testing.T
 	disk  *vfs.Mem
 	want  []string // the states that it may show
 	tries int
-	found int // how often the damage was found
+	found int   // how often the damage was found
+	last  int64 // where the last record of the newest segment begins
 }
 
 // damageScript makes a store of a few small files: a segment rewritten, one sealed, one
@@ -41,12 +43,14 @@ func stores(t *testing.T) (clean, unclean damaged) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var last int64
 	for i, s := range script {
+		last = p.log.ActiveSize()
 		if err := p.play(i, s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	unclean = damaged{t: t, disk: disk.Snapshot(), want: all[len(all)-1:]}
+	unclean = damaged{t: t, disk: disk.Snapshot(), want: all[len(all)-1:], last: last}
 	if err := p.log.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +63,12 @@ func (d *damaged) files() []string {
 		d.t.Fatal(err)
 	}
 	return slices.DeleteFunc(names, func(name string) bool { return name == "LOCK" })
+}
+
+// newest returns the active segment.
+func (d *damaged) newest() string {
+	logs := slices.DeleteFunc(d.files(), func(name string) bool { return !strings.HasSuffix(name, ".log") })
+	return logs[len(logs)-1]
 }
 
 func read(t *testing.T, disk vfs.FS, name string) []byte {
@@ -169,15 +179,18 @@ func TestCutFile(t *testing.T) {
 	for name, d := range map[string]*damaged{"closed": &clean, "killed": &unclean} {
 		t.Run(name, func(t *testing.T) {
 			d.t = t
+			newest := d.newest()
 			for _, file := range d.files() {
 				b := read(t, d.disk, file)
 				for n := 0; n < len(b) && !t.Failed(); n += scale(11, 3, 1) {
 					d.try(fmt.Sprintf("%s cut at %d", file, n), false, []string{file}, func(disk *vfs.Mem) { write(t, disk, file, b[:n]) })
 				}
 				for at := 0; at < len(b) && !t.Failed(); at += 64 {
-					zeroed := slices.Clone(b)
-					clear(zeroed[at:min(at+512, len(b))])
-					d.try(fmt.Sprintf("page of %s at %d zeroed", file, at), false, []string{file}, func(disk *vfs.Mem) { write(t, disk, file, zeroed) })
+					zeroed, end := slices.Clone(b), min(at+512, len(b))
+					clear(zeroed[at:end])
+					// The last record says that those before it were durable.
+					must := file == newest && int64(end) <= d.last && !bytes.Equal(zeroed, b)
+					d.try(fmt.Sprintf("page of %s at %d zeroed", file, at), must, []string{file}, func(disk *vfs.Mem) { write(t, disk, file, zeroed) })
 				}
 			}
 			t.Logf("%d cuts and pages, %d of them found", d.tries, d.found)
@@ -247,5 +260,34 @@ func (d *damaged) otherTimes() {
 			}
 		}
 		d.disk, d.tries, d.found = disk.Snapshot(), d.tries+later.tries, d.found+later.found
+	}
+}
+
+// TestDivergedCopy: of two copies of a store that went different ways, to the same
+// position, no file of one serves the other.
+func TestDivergedCopy(t *testing.T) {
+	d, _ := stores(t)
+	var copies []damaged
+	for i := range 2 {
+		disk := d.disk.Snapshot()
+		p, err := openPlayer(disk, filelog.Options{}, 0)
+		if err == nil {
+			err = p.play(100+i, fenceStep("strict-a"))
+		}
+		if err == nil {
+			err = p.log.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		copies = append(copies, damaged{t: t, disk: disk.Snapshot()})
+	}
+	for _, file := range copies[0].files() {
+		if a, b := read(t, copies[0].disk, file), read(t, copies[1].disk, file); !bytes.Equal(a, b) && !strings.HasSuffix(file, ".log") {
+			copies[0].try(file+" of a copy", true, copies[0].files(), func(disk *vfs.Mem) { write(t, disk, file, b) })
+		}
+	}
+	if copies[0].tries < 2 {
+		t.Errorf("%d files differ, want the manifest and the registry at least", copies[0].tries)
 	}
 }

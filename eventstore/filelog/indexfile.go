@@ -132,7 +132,32 @@ func decodeIndex(b []byte, of header, size int64) (*fileIndex, error) {
 	d = decoder{b: b[indexHeader:]}
 	x := &fileIndex{rowTable: d.take(rows * rowSize), categoryTable: d.take(categories * categorySize), placeTable: d.take(places * placeSize)}
 	x.filter = d.take(filter)
-	return x, d.end()
+	if err := d.end(); err != nil {
+		return nil, err
+	}
+	return x, x.check(size)
+}
+
+// check demands that nothing in an index leads out of it, or out of its segment.
+func (x *fileIndex) check(size int64) error {
+	inside := len(x.filter)%filterBlock == 0
+	for i := range len(x.rowTable) / rowSize {
+		r := x.row(i)
+		inside = inside && r.count > 0 && int64(r.offset)+int64(r.size) <= size
+	}
+	places := len(x.placeTable) / placeSize
+	for i := range places {
+		p := x.place(i)
+		inside = inside && int64(p.offset)+int64(p.size) <= size
+	}
+	for b := x.categoryTable; len(b) > 0; b = b[categorySize:] {
+		first, n := binary.LittleEndian.Uint32(b[4:]), binary.LittleEndian.Uint32(b[8:])
+		inside = inside && uint64(first)+uint64(n) <= uint64(places)
+	}
+	if !inside {
+		return fmt.Errorf("%w: an index of what the segment does not hold", errDamaged)
+	}
+	return nil
 }
 
 // in returns the same index on other bytes, which are the same.

@@ -127,6 +127,10 @@ func (r *registry) decodeCategories(d *decoder) {
 	r.lastNumber = uint32(d.uint())
 	for range d.count(5) {
 		c := &category{number: uint32(d.uint()), spec: d.spec(), trimmedTo: eventstore.Position(d.uint())}
+		if r.categories[c.spec.Name] != nil || r.numbers[c.number] != nil {
+			d.fail()
+			return
+		}
 		r.categories[c.spec.Name], r.numbers[c.number] = c, c
 	}
 }
@@ -152,7 +156,7 @@ func (r *registry) decodeStreams(d *decoder) {
 		if d.bool() {
 			r.keepSnapshot(st, &snapshotRef{at: d.mark(), position: d.uint()})
 		}
-		if d.err != nil || st.category == nil || uint64(st.ordinal) >= next || int(st.ordinal) < len(r.ordinals) {
+		if d.err != nil || st.category == nil || r.streams[st.name] != nil || uint64(st.ordinal) >= next || int(st.ordinal) < len(r.ordinals) {
 			d.fail()
 			return
 		}
