@@ -22,11 +22,13 @@ import (
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-// parts of the bench, in the order they run.
-var parts = []struct {
+type part struct {
 	name string
 	run  func(*bench) error
-}{{"appends", (*bench).appends}, {"feed", (*bench).feed}, {"scale", (*bench).scale}}
+}
+
+// parts of the bench, in the order they run.
+var parts = []part{{"appends", (*bench).appends}, {"feed", (*bench).feed}, {"scale", (*bench).scale}}
 
 type bench struct {
 	d       time.Duration // of one measurement of appends or loads
@@ -71,12 +73,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 func (b *bench) check(only string) error {
 	for name := range strings.SplitSeq(only, ",") {
-		if !slices.ContainsFunc(parts, func(p struct {
-			name string
-			run  func(*bench) error
-		}) bool {
-			return p.name == name
-		}) {
+		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == name }) {
 			return fmt.Errorf("-only: wanted appends, feed, scale with commas between, found %q", only)
 		}
 	}
