@@ -5,6 +5,7 @@
 package filelog_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -283,5 +284,68 @@ func TestCrashMayLose(t *testing.T) {
 			o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes << rng.IntN(3), MayLose: time.Hour}
 			newCrasher(t, randomScript(rng, 60), o, scale(1, 2, 40), 60).run()
 		})
+	}
+}
+
+// TestKilledBeforeSync kills the process between each rename of a manifest and the sync
+// of the directory. The next one appends, and then the power fails.
+func TestKilledBeforeSync(t *testing.T) {
+	script, o := rollScript(), filelog.Options{SegmentBytes: filelog.MinSegmentBytes}
+	all := states(t, script, o)
+	var killed []image
+	disk, at := vfs.NewMem(), 0
+	renamed := false
+	watch := func() {
+		disk.OnOp(func(o vfs.Op) {
+			if renamed {
+				killed = append(killed, image{what: fmt.Sprintf("step %d, before %v", at, o), disk: disk.Snapshot(), from: at, to: at + 1})
+			}
+			renamed = o.Kind == vfs.OpRename
+		})
+	}
+	watch()
+	p, err := openPlayer(disk, o, 0)
+	for ; at < len(script) && err == nil; at++ {
+		if script[at].name != reopen {
+			err = p.play(at, script[at])
+		} else if err = p.log.Close(); err == nil {
+			disk = disk.Snapshot()
+			watch()
+			err = p.open(disk)
+		}
+	}
+	if err = errors.Join(err, p.log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, im := range killed {
+		killedBeforeSync(t, im, o, all)
+	}
+	t.Logf("%d kills", len(killed))
+}
+
+func killedBeforeSync(t *testing.T, im image, o filelog.Options, all []string) {
+	t.Helper()
+	p, err := openPlayer(im.disk, o, im.to)
+	if err != nil {
+		t.Fatalf("%s: %v", im.what, err)
+	}
+	if got, err := p.dump(); err != nil || got != all[im.from] && got != all[min(im.to, len(all)-1)] {
+		t.Fatalf("%s: %v, %s", im.what, err, difference(got, all[im.from]))
+	}
+	if err := p.play(1000, leaseStep("behind the kill")); err != nil {
+		t.Fatalf("%s: %v", im.what, err)
+	}
+	want, err := p.dump()
+	if err != nil {
+		t.Fatalf("%s: %v", im.what, err)
+	}
+	lost := im.disk.Crash(vfs.Choice{Pick: vfs.LoseAll})
+	p.log.Close()
+	if p, err = openPlayer(lost, o, im.to); err != nil {
+		t.Fatalf("%s, then power lost: %v", im.what, err)
+	}
+	defer p.log.Close()
+	if got, err := p.dump(); err != nil || got != want {
+		t.Fatalf("%s, then power lost: %v, %s", im.what, err, difference(got, want))
 	}
 }

@@ -6,6 +6,7 @@ package filelog_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"syscall"
@@ -185,6 +186,9 @@ func (r *faultRun) failed(err error) {
 	case errors.Is(err, eventstore.ErrReadOnly), errors.Is(err, eventstore.ErrUnknown), errors.Is(err, eventstore.ErrUnavailable):
 	default:
 		r.fatalf("error = %v, want one that says that nothing can be written", err)
+	}
+	if errors.Is(err, fs.ErrExist) {
+		r.fatalf("what an earlier attempt left is in the way: %v", err)
 	}
 	r.want(r.at) // reads go on, and show nothing that was not acked
 	if !r.p.log.Failed() {

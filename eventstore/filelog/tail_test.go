@@ -4,6 +4,7 @@
 package filelog_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -142,5 +143,92 @@ func TestCutTail(t *testing.T) {
 		disk := between.Snapshot()
 		write(t, disk, file, whole[:n])
 		livesOn(t, disk.Crash(vfs.Choice{Pick: vfs.KeepAll}), script, all)
+	}
+}
+
+// TestProvenTail: a record that is gone is damage if one behind it says that it was
+// durable, or if the manifest does, as it does once the tail that a killed process left
+// was copied.
+func TestProvenTail(t *testing.T) {
+	script := []step{createStep(free), appendStep(1, 30, "free-a"), appendStep(1, 30, "free-a"), fenceStep("free-a")}
+	disk := vfs.NewMem()
+	p, err := openPlayer(disk, filelog.Options{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends []int64
+	for i, s := range script {
+		if err := p.play(i, s); err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, p.log.ActiveSize())
+	}
+	killed := disk.Snapshot()
+	p.log.Close()
+	gone := killed.Snapshot()
+	patch(t, gone, "0000000000000000001.0.log", int(ends[0]), make([]byte, ends[1]-ends[0])...)
+	if _, err := readAll(gone); !errors.Is(err, eventstore.ErrCorrupt) {
+		t.Errorf("without its second record: %v, want ErrCorrupt", err)
+	}
+	copied := killed.Snapshot()
+	if p, err = openPlayer(copied, filelog.Options{}, 0); err != nil {
+		t.Fatal(err)
+	}
+	again := copied.Snapshot()
+	p.log.Close()
+	const file = "0000000000000000001.1.log"
+	write(t, again, file, read(t, again, file)[:ends[2]])
+	if _, err := readAll(again); !errors.Is(err, eventstore.ErrCorrupt) {
+		t.Errorf("copied, without its last record: %v, want ErrCorrupt", err)
+	}
+}
+
+// TestTornTail: what stood behind the last record is gone when the store was opened, and
+// does not come back behind records that are written over its beginning.
+func TestTornTail(t *testing.T) {
+	disk := vfs.NewMem()
+	p, err := openPlayer(disk, filelog.Options{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.play(0, createStep(free)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	disk = disk.Snapshot()
+	const file = "0000000000000000001.0.log"
+	end := int64(len(read(t, disk, file)))
+	if err := p.open(disk); err != nil {
+		t.Fatal(err)
+	}
+	release := p.log.Park()
+	done := make(chan error, 2)
+	for i, s := range []step{fenceStep("free-a"), fenceStep("free-b")} { // one group, one write
+		go func() { done <- (&player{ctx: p.ctx, log: p.log, store: p.store, at: i}).play(i, s) }()
+		waitQueued(p, i+1)
+	}
+	release()
+	if err := errors.Join(<-done, <-done); err != nil {
+		t.Fatal(err)
+	}
+	torn := disk.Snapshot()
+	p.log.Close()
+	patch(t, torn, file, int(end), make([]byte, 64)...) // the first of the two is lost
+	if p, err = openPlayer(torn, filelog.Options{}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.play(0, fenceStep("free-a")); err != nil { // as long as that one
+		t.Fatal(err)
+	}
+	want, err := p.dump()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := torn.Snapshot()
+	p.log.Close()
+	if got, err := readAll(again); err != nil || got != want {
+		t.Errorf("after a kill: %v, %s", err, difference(got, want))
 	}
 }

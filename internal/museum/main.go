@@ -49,6 +49,7 @@ var areas = []area{
 	pglogWireBugs,
 	clusterBugs,
 	pglogVerifyBugs,
+	filelogCrashBugs, filelogFaultBugs, filelogDamageBugs,
 }
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
