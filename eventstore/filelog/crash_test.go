@@ -95,13 +95,14 @@ func (l *life) watch() {
 	})
 }
 
-// take takes images now: all if there are few, else a sample of more than are wanted,
-// which begins with the extremes.
+// take takes images now: that of a killed process, that with all lost that may be, and
+// of the others all or a sample.
 func (l *life) take(what string) {
 	if l.second && l.rng.IntN(2) == 0 {
 		return
 	}
-	l.images = append(l.images, image{what: what + ", killed", disk: l.disk.Snapshot(), killed: true})
+	l.images = append(l.images, image{what: what + ", killed", disk: l.disk.Snapshot(), killed: true},
+		image{what: what + ", all lost", disk: l.disk.Crash(vfs.Choice{Pick: vfs.LoseAll})})
 	var all []image
 	for title, disk := range l.disk.Images(4*l.limit, l.rng) {
 		all = append(all, image{what: what + ", " + title, disk: disk})
@@ -256,9 +257,9 @@ func (c *crasher) open(im image, goesOn bool, lives int) {
 // reclaims, after every operation.
 func TestCrash(t *testing.T) {
 	o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes}
-	t.Run("each kind", func(t *testing.T) { newCrasher(t, shortScript(), filelog.Options{}, scale(6, 16, 3000), 10).run() })
-	t.Run("each kind, small segments", func(t *testing.T) { newCrasher(t, shortScript(), o, scale(4, 8, 400), 20).run() })
-	t.Run("rolls", func(t *testing.T) { newCrasher(t, rollScript(), o, scale(2, 3, 100), 40).run() })
+	t.Run("each kind", func(t *testing.T) { newCrasher(t, shortScript(), filelog.Options{}, scale(6, 12, 3000), 16).run() })
+	t.Run("each kind, small segments", func(t *testing.T) { newCrasher(t, shortScript(), o, scale(4, 6, 400), 30).run() })
+	t.Run("rolls", func(t *testing.T) { newCrasher(t, rollScript(), o, scale(2, 2, 100), 60).run() })
 }
 
 // TestCrashRandom crashes random scripts.
@@ -267,7 +268,7 @@ func TestCrashRandom(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed(t), uint64(i)))
 			o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes << rng.IntN(3)}
-			newCrasher(t, randomScript(rng, 100), o, scale(1, 2, 40), 60).run()
+			newCrasher(t, randomScript(rng, 80), o, scale(1, 2, 40), 80).run()
 		})
 	}
 }
@@ -276,9 +277,9 @@ func TestCrashRandom(t *testing.T) {
 func TestCrashMayLose(t *testing.T) {
 	t.Run("registry", func(t *testing.T) {
 		o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes, MayLose: time.Hour}
-		newCrasher(t, registryScript(), o, scale(2, 3, 40), 40).run()
+		newCrasher(t, registryScript(), o, scale(1, 2, 40), 80).run()
 	})
-	for i := range scale(1, 2, 8) {
+	for i := range scale(1, 1, 8) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed(t), uint64(i)))
 			o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes << rng.IntN(3), MayLose: time.Hour}

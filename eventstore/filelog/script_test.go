@@ -413,6 +413,9 @@ func states(t testing.TB, script []step, o filelog.Options) (all []string) {
 		if err != nil {
 			t.Fatalf("after step %d: %v", i, err)
 		}
+		if i >= 0 && (script[i].name == reopen || script[i].name == reclaimStep.name) && d != all[i] {
+			t.Fatalf("step %d, %s, changed what is read: %s", i, script[i].name, difference(d, all[i]))
+		}
 		all = append(all, d)
 	}
 	if err := p.log.Close(); err != nil {

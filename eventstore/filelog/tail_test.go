@@ -67,7 +67,7 @@ func TestLostSector(t *testing.T) {
 	n := 0
 	for _, last := range []step{appendStep(1, 700, "free-a"), appendStep(3, 1, "free-a", "free-b"), createStep(eventstore.CategorySpec{Name: "c", TrimFreely: true}),
 		zeros(1500, 1000, 1), zeros(1500, 300, 128), zeros(1500, 1499, 2), zeros(5000, 2047, 255), zeros(1500, 900, 0)} {
-		for pad := 0; pad < 64; pad += scale(3, 3, 1) { // where the sectors' ends fall in it
+		for pad := 0; pad < 64; pad += scale(9, 9, 1) { // where the sectors' ends fall in it
 			script := append([]step{createStep(free), appendStep(1, 8*pad, "free-a"), appendStep(1, 4, "free-b")}, last, appendStep(1, 3, "free-b"))
 			all := states(t, script, filelog.Options{})
 			between, _ := lastWrite(t, script[:len(script)-1])
