@@ -14,11 +14,6 @@ import (
 	"github.com/wattle-es/wattle/internal/vfs"
 )
 
-// tailScript is three small records and a last one, which is given.
-func tailScript(last step) []step {
-	return []step{createStep(free), appendStep(1, 9, "free-a"), fenceStep("free-b"), last}
-}
-
 // zeros appends an event of zeros in which one byte is not.
 func zeros(size, at int, b byte) step {
 	return step{fmt.Sprintf("append %d zeros with %d at %d", size, b, at), func(p *player) error {
