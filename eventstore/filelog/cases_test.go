@@ -183,3 +183,36 @@ func waitQueued(p *player, n int) {
 		time.Sleep(10 * time.Microsecond)
 	}
 }
+
+// TestGroupAnswers: everybody in a group gets his own answer.
+func TestGroupAnswers(t *testing.T) {
+	p, err := openPlayer(vfs.NewMem(), filelog.Options{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.log.Close()
+	if err := p.play(0, createStep(free)); err != nil {
+		t.Fatal(err)
+	}
+	release := p.log.Park()
+	answers := make([]chan error, 9)
+	for i := range answers {
+		b := eventstore.Batch{Stream: clientName(i), Epoch: 1, Holder: id("holder"), Claim: i%3 != 0, Events: []eventstore.Event{{Type: "e"}}}
+		answers[i] = make(chan error, 1)
+		go func() {
+			_, err := p.store.Append(p.ctx, eventstore.Append{Batches: []eventstore.Batch{b}})
+			answers[i] <- err
+		}()
+		waitQueued(p, i+1)
+	}
+	release()
+	for i, answer := range answers {
+		err := <-answer
+		h, _ := p.store.Head(p.ctx, clientName(i))
+		if refused := i%3 == 0; errors.Is(err, eventstore.ErrFenced) != refused || refused != (h.Last.Seqno == 0) {
+			t.Errorf("append %d: %v, head %+v; refused should be %t", i, err, h, refused)
+		}
+	}
+}
+
+func clientName(i int) eventstore.Stream { return eventstore.Stream(fmt.Sprintf("free-%d", i)) }

@@ -51,8 +51,6 @@ func childOptions() *filelog.Options {
 	return &filelog.Options{SegmentBytes: 8 << 10, ReclaimEvery: 3 * time.Millisecond}
 }
 
-func clientStream(i int) eventstore.Stream { return eventstore.Stream(fmt.Sprintf("free-%d", i)) }
-
 // content is what stands in the entry of a seqno.
 func content(s eventstore.Stream, n eventstore.Seqno) string {
 	return fmt.Sprintf("%s %d %0*d", s, n, 20+int(n)*37%500, n)
@@ -76,7 +74,7 @@ func appendLoad(dir string, clients, steps int) error {
 	var all sync.WaitGroup
 	failures := make([]error, clients)
 	for i := range clients {
-		all.Go(func() { failures[i] = (&client{log: log, store: store, stream: clientStream(i)}).run(steps) })
+		all.Go(func() { failures[i] = (&client{log: log, store: store, stream: clientName(i)}).run(steps) })
 	}
 	all.Wait()
 	err = errors.Join(failures...)

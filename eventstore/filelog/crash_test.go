@@ -5,6 +5,7 @@
 package filelog_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -94,13 +95,14 @@ func (l *life) watch() {
 	})
 }
 
-// take takes images now: all if there are few, else a sample of more than are wanted,
-// which begins with the extremes.
+// take takes images now: that of a killed process, that with all lost that may be, and
+// of the others all or a sample.
 func (l *life) take(what string) {
 	if l.second && l.rng.IntN(2) == 0 {
 		return
 	}
-	l.images = append(l.images, image{what: what + ", killed", disk: l.disk.Snapshot(), killed: true})
+	l.images = append(l.images, image{what: what + ", killed", disk: l.disk.Snapshot(), killed: true},
+		image{what: what + ", all lost", disk: l.disk.Crash(vfs.Choice{Pick: vfs.LoseAll})})
 	var all []image
 	for title, disk := range l.disk.Images(4*l.limit, l.rng) {
 		all = append(all, image{what: what + ", " + title, disk: disk})
@@ -255,9 +257,9 @@ func (c *crasher) open(im image, goesOn bool, lives int) {
 // reclaims, after every operation.
 func TestCrash(t *testing.T) {
 	o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes}
-	t.Run("each kind", func(t *testing.T) { newCrasher(t, shortScript(), filelog.Options{}, scale(6, 16, 3000), 10).run() })
-	t.Run("each kind, small segments", func(t *testing.T) { newCrasher(t, shortScript(), o, scale(4, 8, 400), 20).run() })
-	t.Run("rolls", func(t *testing.T) { newCrasher(t, rollScript(), o, scale(2, 3, 100), 40).run() })
+	t.Run("each kind", func(t *testing.T) { newCrasher(t, shortScript(), filelog.Options{}, scale(6, 12, 3000), 16).run() })
+	t.Run("each kind, small segments", func(t *testing.T) { newCrasher(t, shortScript(), o, scale(4, 6, 400), 30).run() })
+	t.Run("rolls", func(t *testing.T) { newCrasher(t, rollScript(), o, scale(2, 2, 100), 60).run() })
 }
 
 // TestCrashRandom crashes random scripts.
@@ -266,7 +268,7 @@ func TestCrashRandom(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed(t), uint64(i)))
 			o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes << rng.IntN(3)}
-			newCrasher(t, randomScript(rng, 100), o, scale(1, 2, 40), 60).run()
+			newCrasher(t, randomScript(rng, 80), o, scale(1, 2, 40), 80).run()
 		})
 	}
 }
@@ -275,13 +277,76 @@ func TestCrashRandom(t *testing.T) {
 func TestCrashMayLose(t *testing.T) {
 	t.Run("registry", func(t *testing.T) {
 		o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes, MayLose: time.Hour}
-		newCrasher(t, registryScript(), o, scale(2, 3, 40), 40).run()
+		newCrasher(t, registryScript(), o, scale(1, 2, 40), 80).run()
 	})
-	for i := range scale(1, 2, 8) {
+	for i := range scale(1, 1, 8) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed(t), uint64(i)))
 			o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes << rng.IntN(3), MayLose: time.Hour}
 			newCrasher(t, randomScript(rng, 60), o, scale(1, 2, 40), 60).run()
 		})
+	}
+}
+
+// TestKilledBeforeSync kills the process between each rename of a manifest and the sync
+// of the directory. The next one appends, and then the power fails.
+func TestKilledBeforeSync(t *testing.T) {
+	script, o := rollScript(), filelog.Options{SegmentBytes: filelog.MinSegmentBytes}
+	all := states(t, script, o)
+	var killed []image
+	disk, at := vfs.NewMem(), 0
+	renamed := false
+	watch := func() {
+		disk.OnOp(func(o vfs.Op) {
+			if renamed {
+				killed = append(killed, image{what: fmt.Sprintf("step %d, before %v", at, o), disk: disk.Snapshot(), from: at, to: at + 1})
+			}
+			renamed = o.Kind == vfs.OpRename
+		})
+	}
+	watch()
+	p, err := openPlayer(disk, o, 0)
+	for ; at < len(script) && err == nil; at++ {
+		if script[at].name != reopen {
+			err = p.play(at, script[at])
+		} else if err = p.log.Close(); err == nil {
+			disk = disk.Snapshot()
+			watch()
+			err = p.open(disk)
+		}
+	}
+	if err = errors.Join(err, p.log.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, im := range killed {
+		killedBeforeSync(t, im, o, all)
+	}
+	t.Logf("%d kills", len(killed))
+}
+
+func killedBeforeSync(t *testing.T, im image, o filelog.Options, all []string) {
+	t.Helper()
+	p, err := openPlayer(im.disk, o, im.to)
+	if err != nil {
+		t.Fatalf("%s: %v", im.what, err)
+	}
+	if got, err := p.dump(); err != nil || got != all[im.from] && got != all[min(im.to, len(all)-1)] {
+		t.Fatalf("%s: %v, %s", im.what, err, difference(got, all[im.from]))
+	}
+	if err := p.play(1000, leaseStep("behind the kill")); err != nil {
+		t.Fatalf("%s: %v", im.what, err)
+	}
+	want, err := p.dump()
+	if err != nil {
+		t.Fatalf("%s: %v", im.what, err)
+	}
+	lost := im.disk.Crash(vfs.Choice{Pick: vfs.LoseAll})
+	p.log.Close()
+	if p, err = openPlayer(lost, o, im.to); err != nil {
+		t.Fatalf("%s, then power lost: %v", im.what, err)
+	}
+	defer p.log.Close()
+	if got, err := p.dump(); err != nil || got != want {
+		t.Fatalf("%s, then power lost: %v, %s", im.what, err, difference(got, want))
 	}
 }

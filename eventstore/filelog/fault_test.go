@@ -6,6 +6,7 @@ package filelog_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"slices"
 	"syscall"
@@ -60,7 +61,7 @@ func (r *faultRun) wrap(disk *vfs.Mem) vfs.FS {
 		if !r.met || r.looked > lookFor {
 			return
 		}
-		if r.looked++; r.looked > 4 && r.rng.IntN(scale(6, 4, 1)) > 0 {
+		if r.looked++; r.looked > 4 && r.rng.IntN(scale(6, 6, 1)) > 0 {
 			return
 		}
 		pick := func(p vfs.Point) int { return r.rng.IntN(p.N) }
@@ -186,6 +187,9 @@ func (r *faultRun) failed(err error) {
 	default:
 		r.fatalf("error = %v, want one that says that nothing can be written", err)
 	}
+	if errors.Is(err, fs.ErrExist) {
+		r.fatalf("what an earlier attempt left is in the way: %v", err)
+	}
 	r.want(r.at) // reads go on, and show nothing that was not acked
 	if !r.p.log.Failed() {
 		if errors.Is(err, eventstore.ErrUnknown) {
@@ -261,7 +265,7 @@ func TestFault(t *testing.T) {
 	for _, kind := range slices.Concat(changing, reading) {
 		for _, err := range faultsOf(kind) {
 			t.Run(fmt.Sprint(kind, " ", err), func(t *testing.T) {
-				for nth := 1 + rng.IntN(scale(2, 2, 1)); nth <= n[kind]; nth += scale(2, 2, 1) {
+				for nth := 1 + rng.IntN(scale(3, 3, 1)); nth <= n[kind]; nth += scale(3, 3, 1) {
 					r := &faultRun{t: t, script: script, states: all, o: o, fault: fault{kind, nth, err}, rng: rng}
 					r.run()
 					runs++

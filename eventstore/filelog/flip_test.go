@@ -147,7 +147,7 @@ func TestFlip(t *testing.T) {
 			d.t = t
 			for _, file := range d.files() {
 				b := read(t, d.disk, file)
-				for bit := 0; bit < len(b)*8 && !t.Failed(); bit += scale(7, 3, 1) {
+				for bit := 0; bit < len(b)*8 && !t.Failed(); bit += scale(7, 5, 1) {
 					d.try(fmt.Sprintf("bit %d of %s", bit, file), false, []string{file}, func(disk *vfs.Mem) {
 						patch(t, disk, file, bit/8, b[bit/8]^1<<(bit%8))
 					})

@@ -289,3 +289,28 @@ func TestIndexRoundTrip(t *testing.T) {
 		t.Errorf("as the index of another segment: %v", err)
 	}
 }
+
+// TestIndexOutside: an index with a valid checksum that leads out of its segment, or out
+// of itself, is refused.
+func TestIndexOutside(t *testing.T) {
+	h := header{base: 1, created: time.UnixMicro(0)}
+	x := newMemIndex()
+	x.add(appendBody{batches: []batch{{streamRef: streamRef{ordinal: 1, category: 1}, first: 1, count: 1, position: 1}}}, 1, 64, 4000)
+	if _, err := decodeIndex(encodeIndex(h, 128, x), h, 128); err == nil {
+		t.Error("a record of 4000 bytes in a segment of 128")
+	}
+	b := encodeIndex(h, 1<<20, x)
+	binary.LittleEndian.PutUint32(b[indexHeader+rowSize+8:], 3) // places of the first category
+	mend(b, indexMagic, indexHeader, indexChecksum)
+	if _, err := decodeIndex(b, h, 1<<20); err == nil {
+		t.Error("three places where there are two")
+	}
+}
+
+// TestDecodeOther: the registry of another store is refused.
+func TestDecodeOther(t *testing.T) {
+	one, other := eventstore.NameUUID("one"), eventstore.NameUUID("other")
+	if _, err := decodeRegistry(encodeRegistry(newRegistry(), one), other); err == nil {
+		t.Error("the registry of another store was read")
+	}
+}

@@ -225,7 +225,9 @@ func shortScript() []step {
 
 // rollScript fills segments, trims most of them, and has the space given back.
 func rollScript() []step {
-	s := []step{createStep(strict), createStep(free)}
+	s := []step{createStep(strict), createStep(free),
+		// Of the first batch one entry stays, in a segment that is mostly dead.
+		appendStep(4, 20, "free-a"), appendStep(1, 800, "free-d"), appendStep(1, 900, "free-e"), trimStep("free-d", 0), trimStep("free-a", 1), reclaimStep}
 	for range 3 {
 		s = append(s, appendStep(3, 120, "free-b"), appendStep(2, 90, "strict-a", "free-b"), appendStep(1, 300, "free-c"))
 	}
@@ -239,7 +241,7 @@ func rollScript() []step {
 // with many streams that is not done at every roll.
 func registryScript() []step {
 	s := []step{createStep(free)}
-	for i := range 40 {
+	for i := range 80 {
 		s = append(s, fenceStep(eventstore.Stream(fmt.Sprintf("free-%d", i))))
 	}
 	return append(s, appendStep(3, 400, "free-a"), appendStep(1, 1, "free-b"), appendStep(1, 1000, "free-b"), trimStep("free-a", 0), appendStep(1, 1, "free-c"), reclaimStep,
@@ -410,6 +412,9 @@ func states(t testing.TB, script []step, o filelog.Options) (all []string) {
 		d, err := p.dump()
 		if err != nil {
 			t.Fatalf("after step %d: %v", i, err)
+		}
+		if i >= 0 && (script[i].name == reopen || script[i].name == reclaimStep.name) && d != all[i] {
+			t.Fatalf("step %d, %s, changed what is read: %s", i, script[i].name, difference(d, all[i]))
 		}
 		all = append(all, d)
 	}

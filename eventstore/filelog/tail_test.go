@@ -4,6 +4,7 @@
 package filelog_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,11 +13,6 @@ import (
 	"github.com/wattle-es/wattle/eventstore/filelog"
 	"github.com/wattle-es/wattle/internal/vfs"
 )
-
-// tailScript is three small records and a last one, which is given.
-func tailScript(last step) []step {
-	return []step{createStep(free), appendStep(1, 9, "free-a"), fenceStep("free-b"), last}
-}
 
 // zeros appends an event of zeros in which one byte is not.
 func zeros(size, at int, b byte) step {
@@ -66,7 +62,7 @@ func TestLostSector(t *testing.T) {
 	n := 0
 	for _, last := range []step{appendStep(1, 700, "free-a"), appendStep(3, 1, "free-a", "free-b"), createStep(eventstore.CategorySpec{Name: "c", TrimFreely: true}),
 		zeros(1500, 1000, 1), zeros(1500, 300, 128), zeros(1500, 1499, 2), zeros(5000, 2047, 255), zeros(1500, 900, 0)} {
-		for pad := 0; pad < 64; pad += scale(3, 3, 1) { // where the sectors' ends fall in it
+		for pad := 0; pad < 64; pad += scale(9, 9, 1) { // where the sectors' ends fall in it
 			script := append([]step{createStep(free), appendStep(1, 8*pad, "free-a"), appendStep(1, 4, "free-b")}, last, appendStep(1, 3, "free-b"))
 			all := states(t, script, filelog.Options{})
 			between, _ := lastWrite(t, script[:len(script)-1])
@@ -142,5 +138,92 @@ func TestCutTail(t *testing.T) {
 		disk := between.Snapshot()
 		write(t, disk, file, whole[:n])
 		livesOn(t, disk.Crash(vfs.Choice{Pick: vfs.KeepAll}), script, all)
+	}
+}
+
+// TestProvenTail: a record that is gone is damage if one behind it says that it was
+// durable, or if the manifest does, as it does once the tail that a killed process left
+// was copied.
+func TestProvenTail(t *testing.T) {
+	script := []step{createStep(free), appendStep(1, 30, "free-a"), appendStep(1, 30, "free-a"), fenceStep("free-a")}
+	disk := vfs.NewMem()
+	p, err := openPlayer(disk, filelog.Options{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends []int64
+	for i, s := range script {
+		if err := p.play(i, s); err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, p.log.ActiveSize())
+	}
+	killed := disk.Snapshot()
+	p.log.Close()
+	gone := killed.Snapshot()
+	patch(t, gone, "0000000000000000001.0.log", int(ends[0]), make([]byte, ends[1]-ends[0])...)
+	if _, err := readAll(gone); !errors.Is(err, eventstore.ErrCorrupt) {
+		t.Errorf("without its second record: %v, want ErrCorrupt", err)
+	}
+	copied := killed.Snapshot()
+	if p, err = openPlayer(copied, filelog.Options{}, 0); err != nil {
+		t.Fatal(err)
+	}
+	again := copied.Snapshot()
+	p.log.Close()
+	const file = "0000000000000000001.1.log"
+	write(t, again, file, read(t, again, file)[:ends[2]])
+	if _, err := readAll(again); !errors.Is(err, eventstore.ErrCorrupt) {
+		t.Errorf("copied, without its last record: %v, want ErrCorrupt", err)
+	}
+}
+
+// TestTornTail: what stood behind the last record is gone when the store was opened, and
+// does not come back behind records that are written over its beginning.
+func TestTornTail(t *testing.T) {
+	disk := vfs.NewMem()
+	p, err := openPlayer(disk, filelog.Options{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.play(0, createStep(free)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	disk = disk.Snapshot()
+	const file = "0000000000000000001.0.log"
+	end := int64(len(read(t, disk, file)))
+	if err := p.open(disk); err != nil {
+		t.Fatal(err)
+	}
+	release := p.log.Park()
+	done := make(chan error, 2)
+	for i, s := range []step{fenceStep("free-a"), fenceStep("free-b")} { // one group, one write
+		go func() { done <- (&player{ctx: p.ctx, log: p.log, store: p.store, at: i}).play(i, s) }()
+		waitQueued(p, i+1)
+	}
+	release()
+	if err := errors.Join(<-done, <-done); err != nil {
+		t.Fatal(err)
+	}
+	torn := disk.Snapshot()
+	p.log.Close()
+	patch(t, torn, file, int(end), make([]byte, 64)...) // the first of the two is lost
+	if p, err = openPlayer(torn, filelog.Options{}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.play(0, fenceStep("free-a")); err != nil { // as long as that one
+		t.Fatal(err)
+	}
+	want, err := p.dump()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := torn.Snapshot()
+	p.log.Close()
+	if got, err := readAll(again); err != nil || got != want {
+		t.Errorf("after a kill: %v, %s", err, difference(got, want))
 	}
 }

@@ -50,6 +50,7 @@ var areas = []area{
 	clusterBugs,
 	pglogVerifyBugs,
 	routeBugs, routeProjectorBugs,
+	filelogCrashBugs, filelogFaultBugs, filelogDamageBugs,
 }
 
 func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout)) }
