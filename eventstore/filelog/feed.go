@@ -5,7 +5,6 @@ package filelog
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -19,9 +18,9 @@ func (l *Log) ReadFeed(ctx context.Context, after eventstore.Position, f eventst
 	if err := l.begin(ctx, "read feed", ""); err != nil {
 		return eventstore.FeedPage{}, err
 	}
-	for {
+	for try := 0; ; try++ {
 		p, err := l.feedPage(after, &f, limit)
-		if !errors.Is(err, errGone) {
+		if again, err := l.retry(err, try); !again {
 			return p, err
 		}
 	}

@@ -157,7 +157,7 @@ func newLog(fs vfs.FS, dir string, o *Options) *Log {
 		l.o.ReclaimEvery = DefaultReclaimEvery
 	}
 	l.readOnly = l.o.ReadOnly
-	l.files = &files{fs: fs, max: l.o.OpenFiles, open: map[*segment]bool{}}
+	l.files = &files{fs: fs, max: l.o.OpenFiles, follows: l.readOnly, open: map[*segment]bool{}}
 	return l
 }
 

@@ -67,7 +67,7 @@ func recoverReadOnly(fs vfs.FS, dir string, o *Options) (*Log, error) {
 		}
 		now, merr := l.readManifest()
 		if merr != nil || now == nil || l.manifest == nil || now.edition == l.manifest.edition || try == maxReopens {
-			return nil, err
+			return nil, unavailable("open", "", err)
 		}
 	}
 }

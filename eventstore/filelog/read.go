@@ -47,16 +47,35 @@ func (l *Log) ReadFrom(ctx context.Context, s eventstore.Stream, after eventstor
 }
 
 func (l *Log) page(op string, s eventstore.Stream, after eventstore.Seqno, limit int) (eventstore.Page, error) {
-	for {
+	for try := 0; ; try++ {
 		v, err := l.viewStream(op, s, after, limit)
 		if err != nil {
 			return eventstore.Page{}, err
 		}
 		p, err := v.page(after, limit)
-		if !errors.Is(err, errGone) {
+		if again, err := l.retry(err, try); !again {
 			return p, err
 		}
 	}
+}
+
+// maxRereads bounds how often a read-only log begins a read anew while its owner goes on
+// replacing what it was about to read.
+const maxRereads = 1000
+
+// retry says if a read is to be tried again, with a new view: it met a segment that was
+// replaced. A log that was opened read-only looks for the files of its owner first.
+func (l *Log) retry(err error, try int) (again bool, _ error) {
+	switch {
+	case !errors.Is(err, errGone):
+		return false, err
+	case !l.readOnly:
+		return true, nil
+	case try == maxRereads:
+		return false, unavailable("read", "", err)
+	}
+	err = l.follower.follow(l)
+	return err == nil, err
 }
 
 // streamView is what a read of a stream works on.
@@ -275,9 +294,9 @@ func (l *Log) Load(ctx context.Context, s eventstore.Stream, fingerprint string,
 	if err := l.begin(ctx, "load", s); err != nil {
 		return eventstore.Loaded{}, err
 	}
-	for {
+	for try := 0; ; try++ {
 		out, err := l.load(s, fingerprint, limit)
-		if !errors.Is(err, errGone) {
+		if again, err := l.retry(err, try); !again {
 			return out, err
 		}
 	}

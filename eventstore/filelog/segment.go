@@ -54,6 +54,9 @@ func (s *segment) use() (vfs.File, error) {
 	}
 	if s.file == nil {
 		f, err := s.files.fs.Open(s.name())
+		if absent(err) && s.files.follows {
+			return nil, errGone
+		}
 		if err != nil {
 			return nil, unavailable("read", "", err)
 		}
@@ -100,8 +103,9 @@ func (s *segment) close() {
 
 // files bounds how many segment files are open.
 type files struct {
-	fs  vfs.FS
-	max int
+	fs      vfs.FS
+	max     int
+	follows bool // somebody else owns them, and may remove some
 
 	mu   sync.Mutex
 	open map[*segment]bool
