@@ -12,6 +12,9 @@ import (
 	"github.com/wattle-es/wattle/eventstore/memlog"
 )
 
+// smallSegment makes logs roll and reclaim often.
+const smallSegment = 4 << 10
+
 func harness(o filelog.Options) logtest.Harness {
 	return logtest.Harness{Open: func(t testing.TB) eventstore.Log {
 		l, err := filelog.Open(t.TempDir(), &o)
@@ -31,7 +34,7 @@ func TestLog(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    filelog.Options
-	}{{"usual", filelog.Options{}}, {"small", filelog.Options{SegmentBytes: filelog.MinSegmentBytes, OpenFiles: 4, ReclaimEvery: 20 * time.Millisecond}}} {
+	}{{"usual", filelog.Options{}}, {"small", filelog.Options{SegmentBytes: smallSegment, OpenFiles: 4, ReclaimEvery: 20 * time.Millisecond}}} {
 		t.Run(c.name, func(t *testing.T) {
 			h := harness(c.o)
 			logtest.Run(t, h)
@@ -42,11 +45,11 @@ func TestLog(t *testing.T) {
 }
 
 func TestRandom(t *testing.T) {
-	logtest.Random(t, harness(filelog.Options{SegmentBytes: filelog.MinSegmentBytes, ReclaimEvery: time.Millisecond}), memory)
+	logtest.Random(t, harness(filelog.Options{SegmentBytes: smallSegment, ReclaimEvery: time.Millisecond}), memory)
 }
 
 func TestLinear(t *testing.T) {
-	logtest.Linear(t, harness(filelog.Options{SegmentBytes: filelog.MinSegmentBytes, ReclaimEvery: time.Millisecond}), logtest.LinearOptions{})
+	logtest.Linear(t, harness(filelog.Options{SegmentBytes: smallSegment, ReclaimEvery: time.Millisecond}), logtest.LinearOptions{})
 }
 
 func memory(testing.TB) eventstore.Log { return memlog.New(nil) }
