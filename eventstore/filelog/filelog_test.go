@@ -12,6 +12,9 @@ import (
 	"github.com/wattle-es/wattle/eventstore/memlog"
 )
 
+// smallSegment makes logs roll and reclaim often.
+const smallSegment = 4 << 10
+
 func harness(o filelog.Options) logtest.Harness {
 	return logtest.Harness{Open: func(t testing.TB) eventstore.Log {
 		l, err := filelog.Open(t.TempDir(), &o)
@@ -42,7 +45,7 @@ func TestLog(t *testing.T) {
 }
 
 func TestRandom(t *testing.T) {
-	logtest.Random(t, harness(filelog.Options{SegmentBytes: filelog.MinSegmentBytes, ReclaimEvery: time.Millisecond}), memory)
+	logtest.Random(t, harness(filelog.Options{SegmentBytes: smallSegment, ReclaimEvery: time.Millisecond}), memory)
 }
 
 func TestLinear(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/filelog"
+	"github.com/wattle-es/wattle/internal/vfs"
 )
 
 // TestReaderBesideOwner: a log that was opened read-only sees what was acked, and no
@@ -77,4 +78,44 @@ func readOn(p *player, times int) error {
 		}
 	}
 	return nil
+}
+
+// TestRemovedUnderReader: the owner replaces a segment while a reader is about to open
+// its file. The reader begins anew.
+func TestRemovedUnderReader(t *testing.T) {
+	disk := vfs.NewMem()
+	o := filelog.Options{SegmentBytes: filelog.MinSegmentBytes}
+	owner, err := openPlayer(disk, o, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.log.Close()
+	play := func(steps ...step) error {
+		for _, s := range steps {
+			if err := owner.play(owner.at+1, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := play(createStep(free), appendStep(2, 5, "free-a"), appendStep(1, 900, "free-b"), appendStep(1, 1000, "free-c")); err != nil {
+		t.Fatal(err)
+	}
+	armed := false
+	o.ReadOnly = true
+	reader, err := openPlayer(vfs.NewFaulty(disk, func(op vfs.Op) error {
+		if armed && op.Kind == vfs.OpOpen && op.Name == "0000000000000000001.0.log" {
+			armed = false
+			return play(trimStep("free-b", 0), reclaimStep)
+		}
+		return nil
+	}), o, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	armed = true
+	page, err := reader.store.ReadFrom(reader.ctx, "free-a", 0, 10)
+	if err != nil || len(page.Entries) != 2 || armed {
+		t.Errorf("read = %d entries, %v; the segment was replaced: %t", len(page.Entries), err, !armed)
+	}
 }

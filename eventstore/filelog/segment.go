@@ -55,7 +55,7 @@ func (s *segment) use() (vfs.File, error) {
 	if s.file == nil {
 		f, err := s.files.fs.Open(s.name())
 		if absent(err) && s.files.follows {
-			return nil, errGone
+			return nil, fmt.Errorf("%w, or lost: %w", errGone, err) // a read looks again, a tool looks at the manifest
 		}
 		if err != nil {
 			return nil, unavailable("read", "", err)

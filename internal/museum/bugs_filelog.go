@@ -113,7 +113,7 @@ var filelogFaultBugs = area{"filelog fault", "eventstore/filelog", []bug{
 		"	if false {", "TestTrimDuringRead"},
 	{"file that the owner removed not looked for anew", "eventstore/filelog/segment.go",
 		"		if absent(err) && s.files.follows {",
-		"		if false {", "TestReaderBesideOwner"},
+		"		if false {", "TestRemovedUnderReader"},
 	{"trim beside a read of the feed", "eventstore/filelog/feed.go",
 		"	if err := v.stillThere(after); err != nil {",
 		"	if err := v.stillThere(1 << 60); err != nil {", "TestTrimDuringRead"},
