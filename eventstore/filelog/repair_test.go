@@ -243,3 +243,23 @@ func equalContents(a, b map[string][]byte) bool {
 	}
 	return true
 }
+
+// A segment that is lost is told as that: tools do not look for a replacement for ever.
+func TestSegmentLost(t *testing.T) {
+	dir := damagedStore(t)
+	lost := files(t, dir, ".log")[1]
+	if err := os.Remove(lost); err != nil {
+		t.Fatal(err)
+	}
+	if all := findings(t, dir); !slices.ContainsFunc(all, func(f eventstore.Finding) bool {
+		return f.Check == "segment" && f.Severity == eventstore.SeverityFault && strings.Contains(f.Wanted, filepath.Base(lost))
+	}) {
+		t.Errorf("found %v", all)
+	}
+	if err := filelog.Backup(t.Context(), dir, filepath.Join(t.TempDir(), "copy"), nil); err == nil {
+		t.Error("a copy of what is not there")
+	}
+	if _, err := filelog.Open(dir, &filelog.Options{ReadOnly: true}); !errors.Is(err, eventstore.ErrCorrupt) {
+		t.Errorf("opened read-only: %v", err)
+	}
+}
