@@ -25,8 +25,8 @@ const (
 type Options struct {
 	// ReadOnly opens the directory beside its owner, if it has one: nothing is locked,
 	// changed or created. The log sees what the owner had written when it was opened,
-	// and what it writes later when a call finds nothing more; every change is refused
-	// with ErrReadOnly.
+	// and what it writes later; every change is refused with ErrReadOnly. It may see
+	// what its owner takes back at once because the write failed: no room, say.
 	ReadOnly bool
 	// MayLose, if above 0, acks appends before they are durable: a crash of the machine,
 	// not of the process, may lose what was acked within that time, never anything
