@@ -6,11 +6,14 @@ SHELL       := bash
 
 GO           ?= go
 STATICCHECK  := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
+BUF          := $(GO) run github.com/bufbuild/buf/cmd/buf@v1.75.0
 TEST_TIMEOUT ?= 20m
-# A module of its own, so that what the peers depend on stays out of the product's go.mod.
+# Modules of their own, so that what they depend on stays out of the product's go.mod.
 PEERS_MODULE := cmd/wattle-bench
+MODULES      := $(PEERS_MODULE) handler/httpcarrier/cetest examples/functions/lambda internal/foreign/grpcurl
 # What must also build for WebAssembly, as far as it exists yet.
-WASM := $(patsubst %,./%,$(wildcard eventstore eventstore/schema eventstore/memlog eventstore/filelog internal/vfs aggregate projector))
+WASM := $(patsubst %,./%,$(wildcard eventstore eventstore/schema eventstore/memlog eventstore/filelog eventstore/wasm internal/vfs \
+  aggregate aggregate/guest handler handler/httpcarrier handler/connectcarrier projector projector/guest projector/timer eventstore/pglog internal/wire eventstore/remotelog eventstore/remotelog/lean))
 
 .PHONY: help
 help: ## this list
@@ -23,16 +26,32 @@ demo: ## the main job on generated loan applications, in files in your state fol
 endif
 
 .PHONY: test
-test: postgres ## every test, with the race detector; sets up PostgreSQL if it may
+test: postgres guests ## every test, with the race detector; sets up PostgreSQL and the guests' compilers if it may
 	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
-	cd $(PEERS_MODULE) && $(GO) test -race -timeout $(TEST_TIMEOUT) ./...
+	for m in $(MODULES); do (cd $$m && $(GO) test -race -count=1 -timeout $(TEST_TIMEOUT) ./...); done
 
 .PHONY: test-matrix
 test-matrix: postgres ## what talks to PostgreSQL, on 14, 15, 16, 17 and 18 (fetches them with npm)
 	internal/pgmatrix/run.sh $(VERSIONS)
 
+# What also runs its tests as WebAssembly: -short, and without the race detector, which does not exist there.
+WASM_TESTS := ./eventstore ./eventstore/schema ./eventstore/memlog ./aggregate ./aggregate/guest ./handler
+
+.PHONY: test-wasm
+test-wasm: ## the tests of the core as WebAssembly: js in Node.js, wasip1 in wazero (1 minute, on two cores)
+	@command -v node >/dev/null || { echo "The js tests need Node.js 20 or newer on PATH (apt-get install nodejs, brew install node)." >&2; exit 1; }
+	GOOS=js GOARCH=wasm $(GO) test -short -timeout $(TEST_TIMEOUT) -exec "$$($(GO) env GOROOT)/lib/wasm/go_js_wasm_exec" $(WASM_TESTS) ./examples/edge/worker
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; $(GO) build -o "$$dir/wazero" github.com/tetratelabs/wazero/cmd/wazero; set -x; \
+	  GOOS=wasip1 GOARCH=wasm $(GO) test -short -timeout $(TEST_TIMEOUT) -exec "$$dir/wazero run -mount=/:/ -env-inherit -cachedir=$$dir/cache" $(WASM_TESTS)
+
+.PHONY: test-edge
+test-edge: postgres ## the loan process as Cloudflare Workers, in workerd from npm, which needs Node.js (1 minute)
+	@command -v npm >/dev/null || { echo "workerd comes from npm, and there is none on PATH: install Node.js 20 or newer with npm (apt-get install nodejs npm, brew install node)." >&2; exit 1; }
+	$(GO) vet -tags edge ./examples/edge && $(STATICCHECK) -tags edge ./examples/edge
+	cd examples/edge && npm ci --ignore-scripts --no-audit --no-fund && npm run build && $(GO) test -tags edge -count=1 -v -timeout $(TEST_TIMEOUT) .
+
 .PHONY: check
-check: check-format check-vet check-static check-wasm check-modules check-bench ## the gate beside the tests: format, vet, static checks, wasm builds, modules
+check: check-format check-vet check-static check-wasm test-wasm check-modules check-nested check-generate ## the gate beside the tests: format, vet, static checks, wasm builds and tests, modules
 
 .PHONY: check-format
 check-format:
@@ -50,27 +69,55 @@ check-static:
 check-wasm:
 	GOOS=wasip1 GOARCH=wasm $(GO) build $(WASM)
 	GOOS=js GOARCH=wasm $(GO) build $(WASM)
+	GOOS=js GOARCH=wasm $(GO) vet ./examples/edge/...
 
 .PHONY: check-modules
 check-modules:
 	$(GO) mod verify
 	$(GO) mod tidy -diff
 
-.PHONY: check-bench
-check-bench:
-	cd $(PEERS_MODULE) && $(GO) vet ./... && $(GO) build -o /dev/null . && $(STATICCHECK) ./... && $(GO) mod verify && $(GO) mod tidy -diff
+.PHONY: check-nested
+check-nested:
+	for m in $(MODULES); do (cd $$m && $(GO) vet ./... && $(GO) build -o /dev/null ./... && $(STATICCHECK) ./... && $(GO) mod verify && $(GO) mod tidy -diff); done
+
+# Folders with a buf.yaml; the code is generated into handlerv1 beside it and the like.
+PROTO := handler/connectcarrier eventstore/remotelog
+
+.PHONY: generate
+generate: ## the Go code of the protobuf files, with plugins of the versions in go.mod (builds buf: minutes, once)
+	for d in $(PROTO); do (cd $$d && $(BUF) generate); done
+
+.PHONY: check-generate
+check-generate:
+	@for d in $(PROTO); do (cd $$d && $(BUF) lint && fresh=$$(mktemp -d) && trap 'rm -r $$fresh' EXIT && $(BUF) generate -o $$fresh && \
+	  for out in $$fresh/*; do diff -r $$out $$(basename $$out) || { echo "$$d: not what is generated (make generate)"; exit 1; }; done); done
 
 .PHONY: fmt
 fmt: ## format the Go files
 	gofmt -w .
 
 .PHONY: bench
-bench: postgres bench-file ## ratios within one run: appends, loads, the loan example end to end (BENCH='-xes FILE' for a real log)
+bench: postgres bench-file bench-projection bench-carrier bench-server ## ratios within one run: appends, loads, the loan example end to end (BENCH='-xes FILE' for a real log)
 	$(GO) run ./internal/bench/store $(BENCH)
 
 .PHONY: bench-file
 bench-file: ## the file store beside pwrite, fdatasync and sequential reads; 5 GB of disk (FILE='-entries 1000000' for less)
 	$(GO) run ./internal/bench/file $(FILE)
+
+.PHONY: bench-projection
+bench-projection: postgres ## projections beside a bare loop of the same SQL, workers, latency, idle leases (PROJECTION='-entries 200000' for more)
+	$(GO) run ./internal/bench/projection $(PROJECTION)
+
+.PHONY: bench-carrier
+bench-carrier: postgres ## a decision through each carrier beside the native call, WebAssembly guests, cold starts (CARRIER='-calls 20000' for more)
+	$(GO) run ./internal/bench/carrier $(CARRIER)
+	$(GO) test -run '^$$' -bench . -benchmem ./eventstore/wasm
+	$(GO) test -run TestColdStart -count 1 -v ./examples/functions
+	cd examples/functions/lambda && $(GO) test -run TestFunctionURL -count 1 -v .
+
+.PHONY: bench-server
+bench-server: postgres ## the server beside the embedded store and NATS JetStream; how soon a follower has what was acked (SERVER='-duration 5s')
+	$(GO) run ./internal/bench/server $(SERVER)
 
 .PHONY: bench-peers
 bench-peers: postgres bench-peers-file ## Wattle beside other event stores on one server; Node.js for those of npm (PEERS='-only floor,wattle' for some)
@@ -85,7 +132,7 @@ bench-go: postgres ## the Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 1h ./...
 
 .PHONY: museum
-museum: postgres ## plants known bugs, one at a time, and shows that the suite catches each (MUSEUM='-bug NAME' for some)
+museum: postgres guests ## plants known bugs, one at a time, and shows that the suite catches each (MUSEUM='-bug NAME' for some)
 	$(GO) run ./internal/museum $(MUSEUM)
 
 .PHONY: soak-log
@@ -95,15 +142,19 @@ soak-log: postgres ## the conformance suite with ten times the rounds, wide rand
 
 .PHONY: soak-linear
 soak-linear: postgres ## thousands of concurrent histories checked to be linearizable, with faults; many processes (30 minutes)
-	WATTLE_SOAK=1 $(GO) test -v -timeout 60m -count=1 -run 'TestLinear|TestHammer' ./eventstore/memlog ./eventstore/filelog ./eventstore/pglog
+	WATTLE_SOAK=1 $(GO) test -v -timeout 60m -count=1 -run 'TestLinear|TestHammer' ./eventstore/memlog ./eventstore/filelog ./eventstore/pglog ./eventstore/remotelog
 
 .PHONY: soak-cut
 soak-cut: postgres ## the link cut at every byte of appends, reads and projections, in every way (30 minutes)
-	WATTLE_SOAK=1 $(GO) test -v -timeout 60m -count=1 -run 'Cut' ./eventstore/pglog ./projector/pgcheckpoint
+	WATTLE_SOAK=1 $(GO) test -v -timeout 60m -count=1 -run 'Cut' ./eventstore/pglog ./eventstore/remotelog ./projector/pgcheckpoint ./internal/workers
 
 .PHONY: soak-cluster
 soak-cluster: postgres ## crashes of a whole server under load, ten rounds of each
 	WATTLE_SOAK=1 $(GO) test -timeout 30m -count=1 -v ./internal/cluster
+
+.PHONY: soak-workers
+soak-workers: postgres ## processes that share the lanes of a projector, killed, frozen, their number of lanes changed (40 minutes)
+	WATTLE_SOAK=1 $(GO) test -timeout 90m -count=1 -v -skip 'Cut' ./internal/workers
 
 .PHONY: soak-files
 soak-files: postgres ## the file store crashed at every operation, every disk a crash may leave, every bit flipped, kills (30 minutes)
@@ -111,7 +162,7 @@ soak-files: postgres ## the file store crashed at every operation, every disk a 
 	$(GO) test -timeout 30m -count=1 -run 'TestEqual|TestDurable' ./internal/vfs -args -vfs.histories 1500
 
 .PHONY: soak-fuzz
-soak-fuzz: ## every fuzz target for a minute
+soak-fuzz: guests ## every fuzz target for a minute
 	@set -o pipefail; for p in $$($(GO) list ./...); do \
 	  for f in $$($(GO) test -list '^Fuzz' $$p 2>/dev/null | grep '^Fuzz' || true); do \
 	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime 1m $$p; done; done
@@ -146,4 +197,28 @@ postgres:
 	echo "  Debian, Ubuntu:  apt-get install postgresql pgbouncer faketime strace      (as root; make test then does it itself)" >&2; \
 	echo "  Fedora, RHEL:    dnf install postgresql-server pgbouncer libfaketime strace" >&2; \
 	echo "  macOS:           brew install postgresql@18 pgbouncer libfaketime" >&2; \
+	exit 1
+
+# The tests build the guests that are not Go and fail without the compilers. This installs them first where it may: AssemblyScript's with npm,
+# Rust's as root with apt-get.
+GUEST_AS := examples/guest/assemblyscript
+
+.PHONY: guests
+guests:
+	@if ! [ $(GUEST_AS)/node_modules/.package-lock.json -nt $(GUEST_AS)/package-lock.json ]; then \
+	  command -v npm >/dev/null || { echo "The tests need Node.js 20 or newer with npm (https://nodejs.org), for the guest in AssemblyScript." >&2; exit 1; }; \
+	  echo "installing AssemblyScript in $(GUEST_AS)"; \
+	  npm ci --prefix $(GUEST_AS) --no-audit --no-fund --loglevel=error >/dev/null && touch $(GUEST_AS)/node_modules/.package-lock.json; \
+	fi
+	@rust() { for r in /usr/bin/rustc rustc; do \
+	    d=$$($$r --print target-libdir --target wasm32-unknown-unknown 2>/dev/null) && [ -d "$$d" ] && return 0; done; return 1; }; \
+	if rust; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "no rustc for WebAssembly found: installing Debian's"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  apt-get -qq update && apt-get -qq install -y --no-install-recommends rustc libstd-rust-dev-wasm32 lld >/dev/null && rust && exit 0; \
+	fi; \
+	echo "The tests need rustc, 1.63 or newer, with the target wasm32-unknown-unknown, for the guest in Rust. Install it:" >&2; \
+	echo "  Debian, Ubuntu:  apt-get install rustc libstd-rust-dev-wasm32 lld      (as root; make test then does it itself)" >&2; \
+	echo "  with rustup:     rustup target add wasm32-unknown-unknown" >&2; \
 	exit 1
