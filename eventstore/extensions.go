@@ -76,8 +76,29 @@ type Snapshots interface {
 	// moment, in one round trip. A snapshot is usable if it has the fingerprint,
 	// stands at an entry of this history and has its checksum; else it is left
 	// out, Skipped says why, and the entries are those from the first on
-	// (ErrTrimmed if they are gone). Fingerprint "" asks for no snapshot.
+	// (ErrTrimmed if they are gone). Fingerprint "" asks for no snapshot,
+	// AnyFingerprint for one with any.
 	Load(ctx context.Context, s Stream, fingerprint string, limit int) (Loaded, error)
+}
+
+// AnyFingerprint asks Load for the snapshot that is kept, whichever code made it: for who
+// looks at its Fingerprint himself. No snapshot has it as its own.
+const AnyFingerprint = "*"
+
+// TrimmedStreams tells which streams a feed no longer shows.
+type TrimmedStreams interface {
+	// ListTrimmed returns streams of a category that were trimmed through their last
+	// entry, in no order that means anything. It looks at no more than limit streams,
+	// behind those of the page whose Next after is ("": from the first on), in the slots
+	// given (empty: all). A stream that is so from the first page to the last is listed
+	// once; one that becomes so meanwhile may be left out.
+	ListTrimmed(ctx context.Context, c Category, slots []Slot, after string, limit int) (TrimmedPage, error)
+}
+
+// TrimmedPage is a piece of what ListTrimmed goes through.
+type TrimmedPage struct {
+	Streams []Stream
+	Next    string // what the next page is asked for with, to be kept as it is; "": this is the last one
 }
 
 // Snapshot is a state of a stream's aggregate at a mark.

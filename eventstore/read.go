@@ -205,6 +205,44 @@ func (s *Store) Load(ctx context.Context, stream Stream, fingerprint string) (l 
 	return Loading{Head: got.Head, Snapshot: got.Snapshot, Incarnation: got.Incarnation, Tail: s.tail(ctx, stream, got)}, nil
 }
 
+// Snapshot returns the head of a stream and the snapshot that is kept of it, as of one
+// moment, whichever code made it; nil if there is no usable one. ErrTrimmed if there is
+// none and entries that it should stand for are gone.
+func (s *Store) Snapshot(ctx context.Context, stream Stream) (h Head, sn *Snapshot, err error) {
+	const op = "load snapshot"
+	if err := stream.check(); err != nil {
+		return Head{}, nil, inOp(op, stream, err)
+	}
+	ctx, span := s.span(ctx, op, "receive", trace.SpanKindClient, stream)
+	defer func() { EndSpan(span, err) }()
+	log, err := as[Snapshots](s.log, op)
+	if err != nil {
+		return Head{}, nil, err
+	}
+	got, err := log.Load(ctx, stream, AnyFingerprint, 1)
+	if got.Skipped != "" {
+		s.logger.WarnContext(ctx, "snapshot not used", "stream", stream, "why", got.Skipped)
+	}
+	if err != nil {
+		return Head{}, nil, skippedHint(err)
+	}
+	return got.Head, got.Snapshot, nil
+}
+
+// ListTrimmed returns streams of a category of which no entry is left, page by page; see
+// [TrimmedStreams]. It looks at limit of them, 0 means DefaultPageEntries.
+func (s *Store) ListTrimmed(ctx context.Context, c Category, slots []Slot, after string, limit int) (TrimmedPage, error) {
+	const op = "list trimmed streams"
+	if err := c.check(); err != nil {
+		return TrimmedPage{}, inOp(op, "", err)
+	}
+	l, err := as[TrimmedStreams](s.log, op)
+	if err != nil {
+		return TrimmedPage{}, err
+	}
+	return l.ListTrimmed(ctx, c, slots, after, pageLimit(limit))
+}
+
 func skippedHint(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.Kind == ErrTrimmed {
 		c := *e
@@ -244,7 +282,7 @@ func (s *Store) tail(ctx context.Context, stream Stream, got Loaded) iter.Seq2[E
 // zero if that has been trimmed.
 func (sn *Snapshot) Usable(fingerprint string, h Head, marked UUID) string {
 	switch {
-	case sn.Fingerprint != fingerprint:
+	case sn.Fingerprint != fingerprint && fingerprint != AnyFingerprint:
 		return fmt.Sprintf("it was made by code with fingerprint %q, this is %q", sn.Fingerprint, fingerprint)
 	case sn.At.Seqno > h.Last.Seqno:
 		return fmt.Sprintf("it stands at %d, beyond the head %d", sn.At.Seqno, h.Last.Seqno)

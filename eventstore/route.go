@@ -47,7 +47,7 @@ type RouteOptions struct {
 
 // Route is a Log that sends each category to its own backend, so that files,
 // PostgreSQL and memory serve side by side and what is kept where is said in one
-// place. It implements Categories, Streams, Snapshots, Holds, Leases, BackwardReader,
+// place. It implements Categories, Streams, Snapshots, TrimmedStreams, Holds, Leases, BackwardReader,
 // Verifier and Doctor over those backends that do.
 //
 // Every promise of a backend holds for the categories in it. What a Route cannot

@@ -146,6 +146,15 @@ func (r *Route) Load(ctx context.Context, s Stream, fingerprint string, limit in
 	return got, err
 }
 
+// ListTrimmed lists streams of the category's backend.
+func (r *Route) ListTrimmed(ctx context.Context, c Category, slots []Slot, after string, limit int) (p TrimmedPage, err error) {
+	err = on(r, "list trimmed streams", c, "", func(l TrimmedStreams) error {
+		p, err = l.ListTrimmed(ctx, c, slots, after, limit)
+		return err
+	})
+	return p, err
+}
+
 // SetHold sets a hold in the backend of what it holds.
 func (r *Route) SetHold(ctx context.Context, h Hold) error {
 	return on(r, "set hold", h.Category, h.Stream, func(l Holds) error { return l.SetHold(ctx, h) })

@@ -295,6 +295,8 @@ func TestRouteKnowsNoOtherCategory(t *testing.T) {
 		"Head":             func() error { _, err := r.Head(ctx, s); return err },
 		"Trim":             func() error { _, err := r.Trim(ctx, s, 1, false); return err },
 		"Load":             func() error { _, err := r.Load(ctx, s, ""); return err },
+		"Snapshot":         func() error { _, _, err := r.Snapshot(ctx, s); return err },
+		"ListTrimmed":      func() error { _, err := r.ListTrimmed(ctx, "nowhere", nil, "", 0); return err },
 		"SaveSnapshot": func() error {
 			return r.SaveSnapshot(ctx, eventstore.Snapshot{Stream: s, At: eventstore.Mark{Seqno: 1, ID: id}, Fingerprint: "f"})
 		},

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 )
@@ -21,6 +23,7 @@ import (
 type Options struct {
 	Announcer      Announcer            // nil: nothing is announced, readers poll
 	TracerProvider trace.TracerProvider // nil: no spans
+	MeterProvider  metric.MeterProvider // nil: no metrics
 	Logger         *slog.Logger         // for what happens beside a call; nil: nothing
 	Limits         Limits
 }
@@ -33,6 +36,7 @@ type Store struct {
 	log       Log
 	announcer Announcer
 	provider  trace.TracerProvider
+	meters    metric.MeterProvider
 	tracer    trace.Tracer
 	untraced  bool // nobody looks at spans
 	logger    *slog.Logger
@@ -44,9 +48,12 @@ func New(log Log, o *Options) *Store {
 	if o == nil {
 		o = &Options{}
 	}
-	s := &Store{log: log, announcer: o.Announcer, provider: o.TracerProvider, logger: o.Logger, limits: o.Limits.orDefault()}
+	s := &Store{log: log, announcer: o.Announcer, provider: o.TracerProvider, meters: o.MeterProvider, logger: o.Logger, limits: o.Limits.orDefault()}
 	if s.provider == nil {
 		s.provider, s.untraced = noop.NewTracerProvider(), true
+	}
+	if s.meters == nil {
+		s.meters = metricnoop.NewMeterProvider()
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -61,8 +68,14 @@ func (s *Store) Log() Log { return s.log }
 // TracerProvider returns the provider that spans around this store use.
 func (s *Store) TracerProvider() trace.TracerProvider { return s.provider }
 
+// MeterProvider returns the provider that metrics of what works on this store use.
+func (s *Store) MeterProvider() metric.MeterProvider { return s.meters }
+
 // Logger returns the logger for what happens beside a call.
 func (s *Store) Logger() *slog.Logger { return s.logger }
+
+// Limits returns the bounds on what s is given, none of them zero.
+func (s *Store) Limits() Limits { return s.limits }
 
 // Close closes the Log.
 func (s *Store) Close() error { return s.log.Close() }

@@ -97,13 +97,14 @@ func (s *Store) span(ctx context.Context, name, opType string, kind trace.SpanKi
 // EndSpan ends a span, with the error if there is one.
 func EndSpan(span trace.Span, err error) {
 	if err != nil && span.IsRecording() {
-		span.SetAttributes(AttrErrorType.String(errorType(err)))
+		span.SetAttributes(AttrErrorType.String(ErrorType(err)))
 		span.SetStatus(codes.Error, err.Error())
 	}
 	span.End()
 }
 
-func errorType(err error) string {
+// ErrorType is the value of [AttrErrorType] for an error: its kind, or "other".
+func ErrorType(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Kind.Error()
 	}

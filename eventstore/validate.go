@@ -251,6 +251,8 @@ func (sn *Snapshot) check() error {
 	switch {
 	case sn.At.Seqno == 0 || sn.At.ID.IsZero():
 		return invalid("snapshot", "the mark of an entry", sn.At.String())
+	case sn.Fingerprint == AnyFingerprint:
+		return invalid("snapshot", "a fingerprint of its own", AnyFingerprint)
 	case len(sn.Data) > MaxSnapshotBytes:
 		return tooLarge("snapshot", fmt.Sprintf("at most %d bytes", MaxSnapshotBytes), fmt.Sprint(len(sn.Data)))
 	}

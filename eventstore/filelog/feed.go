@@ -5,6 +5,7 @@ package filelog
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -111,15 +112,23 @@ func (v *feedView) stillThere(after eventstore.Position) error {
 	return v.resolve(after)
 }
 
-// mergePlaces returns the places of several categories in order, each record once.
-func mergePlaces(numbers []uint32, of func(uint32) []place) []place {
+// mergePlaces returns the places of several categories in order, each record once. of
+// gives at most limit of one. Where a category has more, the others end there too: what
+// is trimmed counts for no entry, so a page can get further than its limit.
+func mergePlaces(numbers []uint32, limit int, of func(uint32) []place) []place {
 	if len(numbers) == 1 {
 		return of(numbers[0])
 	}
 	var all []place
+	through := uint64(math.MaxUint64)
 	for _, c := range numbers {
-		all = append(all, of(c)...)
+		some := of(c)
+		if len(some) == limit {
+			through = min(through, some[limit-1].position)
+		}
+		all = append(all, some...)
 	}
+	all = slices.DeleteFunc(all, func(p place) bool { return p.position > through })
 	slices.SortFunc(all, func(a, b place) int { return cmp.Compare(a.position, b.position) })
 	return slices.CompactFunc(all, func(a, b place) bool { return a.offset == b.offset })
 }
@@ -177,9 +186,10 @@ func (r *feedReader) segment(s *segment) error {
 // whether there is more.
 func (r *feedReader) places(s *segment, f vfs.File) (all []place, err error) {
 	after := max(uint64(r.after), r.passed)
-	all = mergePlaces(r.view.numbers, func(c uint32) (some []place) {
+	limit := min(max(r.limit, 0), maxPlaces) + 2
+	all = mergePlaces(r.view.numbers, limit, func(c uint32) (some []place) {
 		if err == nil {
-			some, err = r.view.log.places(s, f, c, after, min(max(r.limit, 0), maxPlaces)+2)
+			some, err = r.view.log.places(s, f, c, after, limit)
 		}
 		return some
 	})

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,24 +95,45 @@ func (a *acked) command(ctx context.Context, clients, steps int, before ...strin
 	return cmd
 }
 
-// TestKill kills a process that appends under load at random moments.
+// told is the output of a child, and when it has begun.
+type told struct {
+	all   bytes.Buffer // a field: its ReadFrom would pass Write by
+	once  sync.Once
+	begun chan struct{}
+}
+
+func (w *told) Write(b []byte) (int, error) {
+	w.once.Do(func() { close(w.begun) })
+	return w.all.Write(b)
+}
+
+// TestKill kills a process that appends under load at random moments: every second one
+// counted from its start, so while it opens, the others from its first ack, however long
+// the machine takes until then.
 func TestKill(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed(t), 3))
 	a := newAcked(t)
 	rounds := scale(5, 20, 1000)
-	for range rounds {
+	for i := range rounds {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		cmd := a.command(ctx, 4, 100_000)
-		var out bytes.Buffer
-		cmd.Stdout = &out
+		out := &told{begun: make(chan struct{})}
+		cmd.Stdout = out
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
+		}
+		if i%2 == 0 {
+			select {
+			case <-out.begun:
+			case <-ctx.Done():
+				t.Fatal("nothing was acked in a minute")
+			}
 		}
 		time.Sleep(time.Duration(rng.IntN(150)) * time.Millisecond)
 		cmd.Process.Kill()
 		cmd.Wait()
 		cancel()
-		a.note(t, out.Bytes())
+		a.note(t, out.all.Bytes())
 		a.check(t)
 		if t.Failed() {
 			return

@@ -51,6 +51,9 @@ func (l *Log) ReleaseLease(ctx context.Context, lease eventstore.Lease) error {
 
 // UpdateLeases does many things with the leases of one holder, as one record.
 func (l *Log) UpdateLeases(ctx context.Context, u eventstore.LeaseUpdate) (all []eventstore.Lease, err error) {
+	if l.readOnly && len(u.Release)+len(u.Renew)+len(u.Acquire) == 0 {
+		return l.listLeases(ctx, u.Prefix)
+	}
 	err = l.changeLeases(ctx, "update leases", func(c *leaseChange) error {
 		for _, lease := range u.Release {
 			lease.Holder = u.Holder
@@ -76,6 +79,16 @@ func (l *Log) UpdateLeases(ctx context.Context, u eventstore.LeaseUpdate) (all [
 		return nil, err
 	}
 	return all, nil
+}
+
+// listLeases lists what the owner of the store has written of leases.
+func (l *Log) listLeases(ctx context.Context, prefix string) ([]eventstore.Lease, error) {
+	if err := l.begin(ctx, "list leases", ""); err != nil {
+		return nil, err
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return (&leaseChange{g: &group{log: l}, now: l.now()}).list(prefix), nil
 }
 
 // leaseName keeps names of leases apart from streams among what a group has locked.
@@ -119,7 +132,10 @@ func (c *leaseChange) set(lease eventstore.Lease) eventstore.Lease {
 }
 
 func (c *leaseChange) withLeft(lease eventstore.Lease) eventstore.Lease {
-	lease.Left = max(lease.Until.Sub(c.now), 0)
+	lease.Left = 0 // of one that was released, also when the clock has been put back since
+	if !lease.Holder.IsZero() {
+		lease.Left = max(lease.Until.Sub(c.now), 0)
+	}
 	return lease
 }
 

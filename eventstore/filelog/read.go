@@ -10,6 +10,8 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"slices"
+	"strconv"
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/internal/vfs"
@@ -76,6 +78,43 @@ func (l *Log) retry(err error, try int) (again bool, _ error) {
 	}
 	err = l.follower.follow(l)
 	return err == nil, err
+}
+
+// ListTrimmed returns streams of which no entry is left, in the order of their ordinals.
+func (l *Log) ListTrimmed(ctx context.Context, name eventstore.Category, slots []eventstore.Slot, after string, limit int) (p eventstore.TrimmedPage, err error) {
+	const op = "list trimmed streams"
+	if err := l.begin(ctx, op, ""); err != nil {
+		return p, err
+	}
+	behind := uint64(0)
+	if after != "" {
+		if behind, err = strconv.ParseUint(after, 10, 32); err != nil {
+			return p, &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Category: name, Wanted: "Next of a page", Found: strconv.Quote(after)}
+		}
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.released {
+		return p, closedError(op, "")
+	}
+	c, err := l.reg.category(op, name, "")
+	if err != nil {
+		return p, err
+	}
+	for _, st := range l.reg.ordinals[min(int(behind)+1, len(l.reg.ordinals)):] {
+		if st == nil || st.category != c {
+			continue
+		}
+		if limit--; limit < 0 {
+			p.Next = strconv.FormatUint(behind, 10)
+			return p, nil
+		}
+		behind = uint64(st.ordinal)
+		if st.head.Trimmed > 0 && st.head.Trimmed == st.head.Last.Seqno && (len(slots) == 0 || slices.Contains(slots, st.slot)) {
+			p.Streams = append(p.Streams, st.name)
+		}
+	}
+	return p, nil
 }
 
 // streamView is what a read of a stream works on.

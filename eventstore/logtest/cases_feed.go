@@ -12,6 +12,7 @@ import (
 )
 
 var feedCases = []testCase{
+	{name: "pages over what was trimmed", rule: "pages of any size over several categories give every entry that is left, once, however many were trimmed between them", feed: true, run: feedOverTrimmed},
 	{name: "order", rule: "positions rise over the whole store, and the feed agrees with every stream's order", feed: true, run: feedOrder},
 	{name: "whole store", rule: "a feed without categories is every shared category's, new ones too", alone: true, feed: true, run: feedWholeStore},
 	{name: "pages", rule: "whatever the page size, Through is the mark of a real entry of the categories, resuming there misses and repeats nothing, and End is told exactly at the end", alone: true, feed: true, run: feedPages},
@@ -368,6 +369,7 @@ func feedUnderLoad(e *env) {
 		for after, end := eventstore.Position(0), false; !end; {
 			last := finished.Load()
 			p, err := e.store.ReadFeed(e.ctx, after, f, 5*i)
+			yield()
 			if err != nil {
 				e.Errorf("ReadFeed(%d) = %v, want nil", after, err)
 				return
@@ -382,4 +384,40 @@ func feedUnderLoad(e *env) {
 		}
 		compareFeed(e, delivered, found)
 	})
+}
+
+func feedOverTrimmed(e *env) {
+	second := e.newCategory("second", true)
+	for i := range 8 { // one stream after the other
+		w := e.writer(streamIn([]eventstore.Category{e.category, second}[i%2], fmt.Sprint(i)))
+		for range 10 {
+			w.append(1)
+		}
+		e.trim(w.stream, eventstore.Seqno([]int{8, 0, 10, 7}[i%4]))
+	}
+	f := eventstore.Filter{Categories: []eventstore.Category{e.category, second}, AcceptTrimmed: true}
+	want := e.feed(0, f, 1000)
+	for _, limit := range []int{1, 2, 3, 4, 7} {
+		var got []eventstore.Entry
+		for after, pages := eventstore.Position(0), 0; pages < 100; pages++ {
+			p, err := e.store.ReadFeed(e.ctx, after, f, limit)
+			if err != nil {
+				e.Fatalf("ReadFeed(%d, %d at a time) = %v", after, limit, err)
+			}
+			got = append(got, p.Entries...)
+			if p.End {
+				break
+			}
+			after = p.Through.Position
+		}
+		if len(got) != len(want) {
+			e.Errorf("%d entries, %d at a time, want %d", len(got), limit, len(want))
+		}
+		for i := range min(len(got), len(want)) {
+			if got[i].PositionMark() != want[i].PositionMark() {
+				e.Errorf("entry %d, %d at a time, is %v, want %v", i, limit, got[i].PositionMark(), want[i].PositionMark())
+				break
+			}
+		}
+	}
 }

@@ -23,6 +23,7 @@ var loadCases = []testCase{
 	{name: "newest is kept", rule: "the newest snapshot is kept, an older one is dropped in silence, one at the same seqno replaces", run: newestIsKept},
 	{name: "of another history", rule: "a snapshot at an entry that is another one or lies above the head is refused as diverged, and the one before it stays", run: snapshotOfAnotherHistory},
 	{name: "other fingerprint", rule: "a snapshot made by other code is left out, with the reason, and the entries are replayed (T1)", run: otherFingerprint},
+	{name: "any fingerprint", rule: "asked for any fingerprint, load gives the snapshot that is kept and the entries behind it; none is saved under that name", run: anyFingerprint},
 	{name: "bad checksum", rule: "a snapshot that was damaged is left out, with the reason, and the entries are replayed", run: badChecksum},
 	{name: "behind a trim", rule: "a stream trimmed behind its snapshot loads from it", run: loadBehindTrim},
 	{name: "trimmed, no usable snapshot", rule: "when the entries that are needed were trimmed, load says trimmed, never a state with a hole", run: loadTrimmed},
@@ -196,6 +197,26 @@ func otherFingerprint(e *env) {
 	wantLoaded(e, e.load(w.stream, fingerprint, 10), e.head(w.stream), 3, span(4, 5), true)
 }
 
+func anyFingerprint(e *env) {
+	w := e.filled(e.stream("a"), 5)
+	wantLoaded(e, e.load(w.stream, eventstore.AnyFingerprint, 10), e.head(w.stream), 0, span(1, 5), true)
+	e.saveAt(w.stream, e.markAt(w.stream, 3), "state")
+	l := e.load(w.stream, eventstore.AnyFingerprint, 10)
+	wantLoaded(e, l, e.head(w.stream), 3, span(4, 5), true)
+	if l.Snapshot != nil && (l.Snapshot.Fingerprint != fingerprint || string(l.Snapshot.Data) != "state") {
+		e.Errorf("loaded %+v, want the data saved and fingerprint %q", l.Snapshot, fingerprint)
+	}
+	wantLoaded(e, e.load(w.stream, eventstore.AnyFingerprint, 1), e.head(w.stream), 3, span(4, 4), false)
+	bad := eventstore.Snapshot{Stream: w.stream, At: w.last, Fingerprint: eventstore.AnyFingerprint, Data: []byte("state")}
+	wantKind(e, e.store.SaveSnapshot(e.ctx, bad), eventstore.ErrInvalid)
+	e.trim(w.stream, 5)
+	if _, _, err := e.store.Snapshot(e.ctx, w.stream); err != nil {
+		wantKind(e, err, eventstore.ErrTrimmed) // the snapshot stands below
+	} else {
+		e.Errorf("Snapshot = nil, want it trimmed: the snapshot stands at 3, the trim at 5")
+	}
+}
+
 func badChecksum(e *env) {
 	w := e.filled(e.stream("a"), 5)
 	sn := eventstore.Snapshot{Stream: w.stream, At: e.markAt(w.stream, 3), Fingerprint: fingerprint, ContentType: "text/plain",
@@ -278,6 +299,7 @@ func loadNeverMixed(e *env) {
 		last := eventstore.Seqno(0)
 		for loads := 0; ctx.Err() == nil; loads++ {
 			l, err := e.snapshots().Load(e.ctx, s, fingerprint, 1000)
+			yield()
 			if err != nil {
 				e.Errorf("Load = %v, want nil", err)
 				return

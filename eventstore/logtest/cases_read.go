@@ -298,6 +298,7 @@ func readersSeePrefix(e *env) {
 		for ctx.Err() == nil {
 			least := int(acked.Load())
 			all, err := readAll(e.ctx, e.store, s, 0)
+			yield()
 			n := len(all)
 			if err != nil || n < least || n < seen || n%3 != 0 || !slices.Equal(seqnos(all), span(1, eventstore.Seqno(n))) {
 				e.Errorf("read %v, %v while %d were acked and %d seen before", seqnos(all), err, least, seen)

@@ -14,6 +14,7 @@ var trimCases = []testCase{
 	{name: "trim", rule: "a trim removes entries through a seqno, keeps the rest, and only ever goes forward", run: trimForward},
 	{name: "dry", rule: "a dry trim tells what would be removed and changes nothing", run: trimDry},
 	{name: "all trimmed", rule: "after everything was trimmed the next seqno follows, none is reused, and marks of the last entry still hold", run: trimAll},
+	{name: "list of trimmed", rule: "every stream of which no entry is left is listed once, whatever the pages, and no other one", run: listTrimmed},
 	{name: "behind snapshots", rule: "where snapshots are demanded a trim never passes the last durable one, and says so", run: trimBehindSnapshots},
 	{name: "hold on a stream", rule: "a trim never passes a hold: the marked entry and all behind it stay, and the hold is named", run: trimHold},
 	{name: "hold on a category", rule: "a hold at a position covers every stream of its category, and no other category", feed: true, run: trimCategoryHold},
@@ -327,4 +328,54 @@ func trimRacingReaders(e *env) {
 			}
 		}
 	})
+}
+
+func listTrimmed(e *env) {
+	var want, slotted []eventstore.Stream
+	slot := e.stream("0").Slot()
+	for i := range 9 {
+		w := e.filled(e.stream(fmt.Sprint(i)), 3)
+		e.trim(w.stream, eventstore.Seqno(i%3)+1) // every third through its last entry
+		if i%3 != 2 {
+			continue
+		}
+		if want = append(want, w.stream); len(want) == 2 {
+			slot = w.stream.Slot()
+		}
+	}
+	back := e.filled(e.stream("back"), 1)
+	e.trim(back.stream, 1)
+	back.append(1)
+	e.fence(e.stream("fenced"), eventstore.NewUUID(), 0) // without an entry
+	elsewhere := e.filled(streamIn(e.newCategory("another", true), "a"), 1)
+	e.trim(elsewhere.stream, 1)
+	for _, s := range want {
+		if s.Slot() == slot {
+			slotted = append(slotted, s)
+		}
+	}
+	for _, limit := range []int{1, 2, 5, 11, 100} {
+		e.wantTrimmed(nil, limit, want)
+		e.wantTrimmed([]eventstore.Slot{slot}, limit, slotted)
+	}
+}
+
+// wantTrimmed lists the trimmed streams of the category by pages.
+func (e *env) wantTrimmed(slots []eventstore.Slot, limit int, want []eventstore.Stream) {
+	e.Helper()
+	var all []eventstore.Stream
+	for next, pages := "", 0; pages < 100; pages++ {
+		p, err := e.store.ListTrimmed(e.ctx, e.category, slots, next, limit)
+		if err != nil || len(p.Streams) > limit {
+			e.Fatalf("ListTrimmed(%v, %q, %d) = %d streams, %v, want at most %d", slots, next, limit, len(p.Streams), err, limit)
+		}
+		all = append(all, p.Streams...)
+		if next = p.Next; next == "" {
+			break
+		}
+	}
+	slices.Sort(all)
+	if !slices.Equal(all, want) {
+		e.Errorf("trimmed streams in slots %v, %d at a time: %q, want %q", slots, limit, all, want)
+	}
 }

@@ -53,6 +53,7 @@ type fullLog interface {
 	eventstore.Categories
 	eventstore.Streams
 	eventstore.Snapshots
+	eventstore.TrimmedStreams
 	eventstore.Holds
 	eventstore.Leases
 }

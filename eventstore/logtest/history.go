@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"sync"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -66,8 +67,17 @@ func (h *History) note(a eventstore.Append, send func(eventstore.Append) (events
 	}
 	h.begin(a)
 	done, err := send(a)
+	yield()
 	h.end(a, done, err)
 	return done, err
+}
+
+// yield lets others go on after an answer. WebAssembly has one thread and takes it from
+// nobody: where a backend never waits, a client that calls without end has it for ever.
+func yield() {
+	if runtime.GOARCH == "wasm" {
+		runtime.Gosched()
+	}
 }
 
 // begin notes batches as unknown, so that a crash of send leaves them so.

@@ -29,6 +29,7 @@ type mutant struct {
 	trimFn     func(ctx context.Context, s eventstore.Stream, through eventstore.Seqno, dry bool) (eventstore.TrimResult, error)
 	backwardFn func(ctx context.Context, s eventstore.Stream, before eventstore.Seqno, limit int) (eventstore.Page, error)
 	renewFn    func(ctx context.Context, l eventstore.Lease, ttl time.Duration) (eventstore.Lease, error)
+	listFn     func(ctx context.Context, c eventstore.Category, slots []eventstore.Slot, after string, limit int) (eventstore.TrimmedPage, error)
 	deleteFn   func(ctx context.Context, c eventstore.Category) error
 }
 
@@ -79,6 +80,13 @@ func (m *mutant) Trim(ctx context.Context, s eventstore.Stream, through eventsto
 		return m.trimFn(ctx, s, through, dry)
 	}
 	return m.Log.Trim(ctx, s, through, dry)
+}
+
+func (m *mutant) ListTrimmed(ctx context.Context, c eventstore.Category, slots []eventstore.Slot, after string, limit int) (eventstore.TrimmedPage, error) {
+	if m.listFn != nil {
+		return m.listFn(ctx, c, slots, after, limit)
+	}
+	return m.Log.ListTrimmed(ctx, c, slots, after, limit)
 }
 
 func (m *mutant) RenewLease(ctx context.Context, l eventstore.Lease, ttl time.Duration) (eventstore.Lease, error) {

@@ -31,6 +31,11 @@ var mutants = []struct {
 			return done, nil
 		}
 	}},
+	{"lists trimmed streams of all slots", []string{"list of trimmed"}, func(m *mutant) {
+		m.listFn = func(ctx context.Context, c eventstore.Category, _ []eventstore.Slot, after string, limit int) (eventstore.TrimmedPage, error) {
+			return m.Log.ListTrimmed(ctx, c, nil, after, limit)
+		}
+	}},
 	{"ignores epochs", []string{"fenced", "claims", "head is final", "ranking in one batch"}, func(m *mutant) {
 		m.rewrite(func(b *eventstore.Batch, h eventstore.Head) { b.Epoch, b.Claim = max(b.Epoch, h.Epoch+1), true })
 	}},

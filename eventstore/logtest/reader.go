@@ -29,6 +29,7 @@ func (r *Reader) Follow(ctx context.Context, store *eventstore.Store, enough fun
 	for {
 		last, all := enough()
 		page, err := store.ReadFeed(ctx, after, r.Filter, r.Limit)
+		yield()
 		if err != nil {
 			return fmt.Errorf("reader %s: ReadFeed(%d) = %w, want nil", r.Name, after, err)
 		}

@@ -126,6 +126,37 @@ func (l *Log) SaveSnapshot(ctx context.Context, sn eventstore.Snapshot) error {
 	return nil
 }
 
+// ListTrimmed returns streams of which no entry is left, in the order of their names.
+func (l *Log) ListTrimmed(ctx context.Context, name eventstore.Category, slots []eventstore.Slot, after string, limit int) (eventstore.TrimmedPage, error) {
+	const op = "list trimmed streams"
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if err := l.enter(ctx, op, ""); err != nil {
+		return eventstore.TrimmedPage{}, err
+	}
+	c, err := l.category(op, name, "")
+	if err != nil {
+		return eventstore.TrimmedPage{}, err
+	}
+	var p eventstore.TrimmedPage
+	last := eventstore.Stream("")
+	for _, s := range slices.Sorted(maps.Keys(c.streams)) {
+		if string(s) <= after {
+			continue
+		}
+		if limit--; limit < 0 {
+			p.Next = string(last)
+			return p, nil
+		}
+		last = s
+		st := c.streams[s]
+		if st.head.Trimmed > 0 && st.head.Trimmed == st.head.Last.Seqno && (len(slots) == 0 || slices.Contains(slots, st.slot)) {
+			p.Streams = append(p.Streams, s)
+		}
+	}
+	return p, nil
+}
+
 type holdKey struct {
 	name     string
 	category eventstore.Category
@@ -290,7 +321,9 @@ func (l *Log) UpdateLeases(ctx context.Context, u eventstore.LeaseUpdate) ([]eve
 	for _, name := range slices.Sorted(maps.Keys(l.leases)) {
 		if strings.HasPrefix(name, u.Prefix) {
 			lease := l.leases[name]
-			lease.Left = max(lease.Until.Sub(now), 0)
+			if lease.Left = 0; !lease.Holder.IsZero() { // of one that was released nothing is left, wherever the clock has gone
+				lease.Left = max(lease.Until.Sub(now), 0)
+			}
 			all = append(all, lease)
 		}
 	}

@@ -106,7 +106,16 @@ func scanListed(r pgx.CollectableRow, op string) (lease eventstore.Lease, err er
 	if name == nil {
 		return lease, nil
 	}
-	return eventstore.Lease{Name: *name, Holder: fromUUID(holder), Epoch: eventstore.Epoch(*epoch), Until: until.UTC(), Left: max(until.Sub(now), 0)}, nil
+	return held(eventstore.Lease{Name: *name, Holder: fromUUID(holder), Epoch: eventstore.Epoch(*epoch), Until: until.UTC()}, now), nil
+}
+
+// held fills in how much of a lease is left: nothing of one that was released, also when
+// the clock has been put back since.
+func held(l eventstore.Lease, now time.Time) eventstore.Lease {
+	if !l.Holder.IsZero() {
+		l.Left = max(l.Until.Sub(now), 0)
+	}
+	return l
 }
 
 func scanLease(ctx context.Context, q querier, op, name, sql string, args ...any) (lease eventstore.Lease, granted bool, err error) {
@@ -124,7 +133,7 @@ func scanLease(ctx context.Context, q querier, op, name, sql string, args ...any
 	lease = eventstore.Lease{Name: name, Holder: fromUUID(holder)}
 	if epoch != nil {
 		lease.Epoch, lease.Until = eventstore.Epoch(*epoch), until.UTC()
-		lease.Left = max(until.Sub(now), 0)
+		lease = held(lease, now)
 	}
 	return lease, granted, nil
 }

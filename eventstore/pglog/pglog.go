@@ -69,7 +69,7 @@ import (
 
 // SchemaVersion is the version of the schema that this package works with: that
 // of the newest file in package migrations (a test compares them).
-const SchemaVersion = 2
+const SchemaVersion = 3
 
 // Options of a Log; nil and the zero value are the defaults.
 type Options struct {

@@ -309,3 +309,48 @@ func (l *Log) Fence(ctx context.Context, s eventstore.Stream, holder eventstore.
 	})
 	return h, err
 }
+
+// ListTrimmed returns streams of which no entry is left, in the order of their keys.
+func (l *Log) ListTrimmed(ctx context.Context, name eventstore.Category, slots []eventstore.Slot, after string, limit int) (p eventstore.TrimmedPage, err error) {
+	const op = "list trimmed streams"
+	leave, err := l.enter(ctx, op, "")
+	if err != nil {
+		return p, err
+	}
+	defer leave()
+	wanted := make([]int16, len(slots))
+	for i, s := range slots {
+		wanted[i] = int16(s)
+	}
+	err = l.with(ctx, l.pool, op, name, "", func(c category) error {
+		rows, err := l.pool.Query(ctx, l.sql.listTrimmed, c.id, after, limit, wanted)
+		if err != nil {
+			return err
+		}
+		p, err = scanTrimmed(rows, name, limit)
+		return err
+	})
+	return p, l.translate(op, "", err, reading)
+}
+
+func scanTrimmed(rows pgx.Rows, name eventstore.Category, limit int) (p eventstore.TrimmedPage, err error) {
+	defer rows.Close()
+	found := false
+	for rows.Next() {
+		var looked int
+		var last, key *string
+		if err := rows.Scan(&looked, &last, &key); err != nil {
+			return p, err
+		}
+		if found = true; last != nil && looked == limit {
+			p.Next = *last
+		}
+		if key != nil {
+			p.Streams = append(p.Streams, eventstore.Stream(string(name)+"-"+*key))
+		}
+	}
+	if rows.Close(); rows.Err() == nil && !found {
+		return p, errStale
+	}
+	return p, rows.Err()
+}

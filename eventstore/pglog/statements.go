@@ -16,7 +16,7 @@ type statements struct {
 	appendGroup, appendLogGroup                                               string
 	around, head, page, backward, fence                                       string
 	horizonLow, horizonHeld, feed, feedAll, branch, trims, holders, endHolder string
-	loadHead, loadTail, saveSnapshot                                          string
+	loadHead, loadTail, saveSnapshot, listTrimmed                             string
 	category, categories, insertCategory, createTable, attach, dropTable      string
 	refreshPartitions, deleteCategory, deleteStreams                          string
 	lockCategory, lockStream, categoryHolds, setTrimmed                       string
@@ -263,6 +263,14 @@ where l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.
   and (a.pid is not null and a.pid <> pg_backend_pid() or x.gid is not null)
   and (clock_timestamp() - coalesce(a.xact_start, x.prepared) > $1::bigint * interval '1 microsecond' or ((l.objid::bigint - $2::bigint) << 32) = 0)`
 
+// $1 category $2 key $3 limit $4 slots, empty for all: looks at the streams behind the key.
+// At least one row a category that exists: how many were looked at, through which key,
+// and one of which no entry is left.
+const listTrimmed = `with w as materialized (select key, slot, trimmed > 0 and trimmed = last_seqno as gone from {s}.streams
+  where category = $1::int and key > $2::text order by key limit $3::int)
+select (select count(*) from w), (select max(key) from w), x.key
+from {s}.categories c left join w x on x.gone and (cardinality($4::smallint[]) = 0 or x.slot = any($4::smallint[])) where c.id = $1::int order by x.key`
+
 // $1 category $2 key $3 fingerprint.
 const loadHead = `select ` + headColumns + `, sn.seqno, sn.id, sn.fingerprint, sn.content_type, sn.checksum, sn.data, sn.time, m.id, (select incarnation from {s}.store)
 from {s}.categories c left join {s}.streams s on s.category = c.id and s.key = $2::text
@@ -274,7 +282,7 @@ where c.id = $1::int`
 // it is usable as far as SQL can tell, else from the first on.
 const loadTail = `select ` + entryColumns + `
 from {s}.streams s
-left join {s}.snapshots sn on sn.stream = s.ordinal and sn.fingerprint = $3::text and sn.seqno <= s.last_seqno
+left join {s}.snapshots sn on sn.stream = s.ordinal and $3::text in (sn.fingerprint, '*') and sn.seqno <= s.last_seqno
   and not exists (select 1 from {s}.entries_{n} m where m.stream = s.ordinal and m.seqno = sn.seqno and m.seqno > s.trimmed and m.id <> sn.id)
   and not (sn.seqno = s.last_seqno and sn.id <> s.last_id)
 cross join lateral (select * from {s}.entries_{n} e where e.stream = s.ordinal and e.seqno > greatest(coalesce(sn.seqno, 0), s.trimmed)
@@ -428,7 +436,7 @@ func newStatements(schema string, ttl time.Duration) statements {
 		feed: fill(feed), branch: fill(feedBranch), trims: fill(trims),
 		feedAll: fill(feed, "{from}", strings.ReplaceAll(feedBranch, "{table}", "entries")),
 		holders: fill(holders), endHolder: `select pg_terminate_backend($1::int)`,
-		loadHead: fill(loadHead), loadTail: fill(loadTail), saveSnapshot: fill(saveSnapshot),
+		loadHead: fill(loadHead), loadTail: fill(loadTail), saveSnapshot: fill(saveSnapshot), listTrimmed: fill(listTrimmed),
 		category:       fill(`select c.id, c.layout, pg_is_in_recovery() from (select 1) one left join {s}.categories c on c.name = $1::text`),
 		categories:     fill(`select name, layout, not demand_snapshots from {s}.categories order by name`),
 		insertCategory: fill(insertCategory),

@@ -123,7 +123,7 @@ from {s}.streams s left join {s}.snapshots sn on sn.stream = s.ordinal and $2::t
 left join lateral ` + halves(`e.seqno = sn.seqno and e.chunk = 0`) + ` m on m.seqno > s.trimmed where s.ordinal = $1::bigint`),
 		// $1 ordinal $2 fingerprint $3 limit.
 		loadTail: fill(`select ` + logColumns + ` from {s}.streams s
-left join {s}.snapshots sn on sn.stream = s.ordinal and sn.fingerprint = $2::text and sn.seqno <= s.last_seqno
+left join {s}.snapshots sn on sn.stream = s.ordinal and $2::text in (sn.fingerprint, '*') and sn.seqno <= s.last_seqno
   and not exists (select 1 from ` + halves(`e.seqno = sn.seqno and e.chunk = 0`) + ` m where m.seqno > s.trimmed and m.id <> sn.id)
   and not (sn.seqno = s.last_seqno and sn.id <> s.last_id)
 cross join lateral (select greatest(coalesce(sn.seqno, 0), s.trimmed) as after) a

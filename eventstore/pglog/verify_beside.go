@@ -345,8 +345,11 @@ func (v *verifier) checkpoints(ctx context.Context) error {
 const hintRebuild = "the store was restored, replaced or failed over with loss after the checkpoint was made: rebuild the projection under a new version"
 
 func (c *checkpointRow) check() (found []eventstore.Finding) {
-	if c.epoch < 1 || fromUUID(c.holder).IsZero() || c.position < 0 || c.markAt < 0 || c.seqno < 0 {
-		found = append(found, c.finding("checkpoint", "an epoch of at least 1 with its holder, and a place", fmt.Sprintf("has epoch %d of holder %v at position %d, seqno %d",
+	// A lane that nobody has claimed yet has epoch 0 and no place; one that was changed from
+	// outside has an epoch and no holder.
+	unclaimed := c.epoch == 0 && c.position == 0 && c.markAt == 0 && c.seqno == 0
+	if c.epoch < 1 && !unclaimed || c.position < 0 || c.markAt < 0 || c.seqno < 0 {
+		found = append(found, c.finding("checkpoint", "an epoch of at least 1, and a place", fmt.Sprintf("has epoch %d of holder %v at position %d, seqno %d",
 			c.epoch, fromUUID(c.holder), c.position, c.seqno), "rebuild the projection under a new version"))
 	}
 	switch incarnation, store := fromUUID(c.incarnation), fromUUID(c.store); {

@@ -16,6 +16,9 @@ func (r *Registry[E]) Encode(e E) (eventstore.Event, error) {
 	if err := r.Err(); err != nil {
 		return eventstore.Event{}, err
 	}
+	if r.raw {
+		return r.encodeRaw(any(e).(Raw))
+	}
 	t := reflect.TypeOf(e)
 	w := r.byType[t]
 	if w == nil {
@@ -42,6 +45,9 @@ func (r *Registry[E]) Decode(e eventstore.Entry) (E, error) {
 	w := r.byWire[wireKey{e.Type, e.Version}]
 	if w == nil {
 		return none, r.unknownType(e)
+	}
+	if r.raw {
+		return any(decodeRaw(e)).(E), nil
 	}
 	// Upcasting goes here: e's data from an older version to that of a wire.
 	codec := r.codecs[e.ContentType]

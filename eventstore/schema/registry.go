@@ -23,6 +23,7 @@ type Registry[E any] struct {
 	byType   map[reflect.Type]*wire
 	codec    Codec            // writes
 	codecs   map[string]Codec // read, by content type
+	raw      bool             // E is Raw, and no codec is used
 }
 
 // Option is a part of a registry: a Wire, or the Codecs.

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/pglog"
 	"github.com/wattle-es/wattle/migrations/pgtest"
+	"github.com/wattle-es/wattle/projector"
 )
 
 // clock is that of a server, which libfaketime bends as a file says.
@@ -73,8 +75,9 @@ func (c *clock) set(s *eventstore.Store, offset string, off time.Duration) {
 }
 
 // TestClockJumps: with the clock two hours ahead, then two behind, under load. Time does
-// not fall along a stream, epochs rise, who lost a lease to the clock is fenced, and the
-// projector's effects happen once.
+// not fall along a stream, epochs rise, who lost a lease to the clock is fenced. Two
+// workers share the lanes of a projector: its effects happen once, and all lanes are worked
+// on within TTL + 5 s of each jump.
 func TestClockJumps(t *testing.T) {
 	c, faked := newClock(t)
 	srv := pgtest.NewServer(t, faked)
@@ -83,7 +86,9 @@ func TestClockJumps(t *testing.T) {
 	p := newPool(t, srv.DSN())
 	_, s := open(t, p)
 	w := start(t, s, 4, 1)
-	first := project(t, s, p)
+	two := []*projection{project(t, s, p, sharing), project(t, s, p, sharing)}
+	eventually(t, "the workers share the lanes", func() bool { return len(two[0].p.Status().Lanes) == 2 && len(two[1].p.Status().Lanes) == 2 })
+	passing(t, s, "start", two)
 	w.working("start", time.Now())
 
 	alpha, beta, gamma := eventstore.NewUUID(), eventstore.NewUUID(), eventstore.NewUUID()
@@ -94,6 +99,7 @@ func TestClockJumps(t *testing.T) {
 	must(t, s, owned)
 
 	c.set(s, "+2h", 2*time.Hour)
+	passing(t, s, "two hours ahead", two)
 	w.working("two hours ahead", time.Now())
 	taken := c.acquire(s, beta) // the first one's looks as if it had run out
 	if taken.Epoch <= lease.Epoch {
@@ -107,11 +113,22 @@ func TestClockJumps(t *testing.T) {
 	theirs := next(owned, 1)
 	theirs.Epoch, theirs.Holder = taken.Epoch, beta
 	must(t, s, theirs)
-	second := project(t, s, p) // takes over
-	eventually(t, "the first projector is fenced", func() bool { return len(first.done) > 0 })
-	wantKind(t, "the first projector", <-first.done, eventstore.ErrFenced)
+
+	given := eventstore.LeaseUpdate{Holder: alpha, TTL: sharing.LeaseTTL, Prefix: "given", Acquire: []string{"given"}}
+	all, err := s.UpdateLeases(t.Context(), given)
+	if err != nil || len(all) != 1 || all[0].Left <= 0 {
+		t.Fatalf("acquired %+v, %v", all, err)
+	}
+	given.Acquire, given.Release = nil, all
+	if _, err := s.UpdateLeases(t.Context(), given); err != nil {
+		t.Fatal(err)
+	}
 
 	c.set(s, "-2h", -2*time.Hour)
+	if all, err := s.UpdateLeases(t.Context(), eventstore.LeaseUpdate{Holder: beta, TTL: sharing.LeaseTTL, Prefix: "given"}); err != nil || len(all) != 1 || all[0].Left != 0 {
+		t.Errorf("a lease that was released before the clock fell: %+v, %v", all, err)
+	}
+	passing(t, s, "two hours behind", two)
 	w.working("two hours behind", time.Now())
 	if _, granted, err := s.AcquireLease(t.Context(), "work", gamma, 0); err != nil || granted {
 		t.Errorf("a lease that is held was given away: %v, %v", granted, err)
@@ -128,10 +145,44 @@ func TestClockJumps(t *testing.T) {
 	}
 	must(t, s, next(theirs, 1))
 	c.frozen(s)
+	passing(t, s, "four hours behind", two)
+	c.set(s, "+0", 0)
+	passing(t, s, "as ours again", two)
 
 	there := direct(t, srv)
 	w.stop(there)
-	second.stop(there)
+	for _, x := range two {
+		x.stop(there)
+	}
+}
+
+// sharing is how the two workers of the projector work.
+var sharing = &projector.Options{Lanes: 4, LeaseTTL: 2 * time.Second}
+
+// passing fails unless all lanes are worked on within TTL + 5 s from now: each has
+// something to handle, appended now, and all of it is passed. So every worker goes on.
+func passing(t *testing.T, s *eventstore.Store, what string, workers []*projection) {
+	t.Helper()
+	began, a, lanes := time.Now(), eventstore.Append{}, map[int]bool{}
+	for i := 0; len(lanes) < sharing.Lanes; i++ {
+		stream := eventstore.Stream(fmt.Sprintf("account-%s-%d", eventstore.NewUUID(), i))
+		if lane := projector.LaneOf(stream.Slot(), sharing.Lanes); !lanes[lane] {
+			lanes[lane] = true
+			a.Batches = append(a.Batches, batch(stream, 2))
+		}
+	}
+	done := must(t, s, a.Batches...)
+	ctx, cancel := context.WithTimeout(t.Context(), sharing.LeaseTTL+5*time.Second)
+	defer cancel()
+	if err := workers[0].p.Wait(ctx, done.Token); err != nil {
+		t.Fatalf("%s: not all lanes are worked on: %v", what, err)
+	}
+	for i, x := range workers {
+		if len(x.done) > 0 {
+			t.Fatalf("%s: worker %d has stopped: %v", what, i, <-x.done)
+		}
+	}
+	t.Logf("%s: all lanes have passed what was appended %v later", what, time.Since(began).Round(time.Millisecond))
 }
 
 func (c *clock) acquire(s *eventstore.Store, holder eventstore.UUID) eventstore.Lease {

@@ -149,7 +149,7 @@ func (x *projection) stop(there *eventstore.Store) {
 	checkModel(x.t, poolOf(x.t, there), all)
 }
 
-// checkModel: each effect once, in order.
+// checkModel: each effect once, in order along each stream.
 func checkModel(t testing.TB, p *pgxpool.Pool, all []eventstore.Entry) {
 	t.Helper()
 	rows, err := p.Query(context.Background(), "select position from wattle.model order by n")
@@ -160,10 +160,17 @@ func checkModel(t testing.TB, p *pgxpool.Pool, all []eventstore.Entry) {
 	if err != nil || len(got) != len(all) {
 		t.Fatalf("%d effects of %d entries, %v", len(got), len(all), err)
 	}
-	for i, e := range all {
-		if got[i] != int64(e.Position) {
-			t.Fatalf("effect %d is of %d, entry of %d", i, got[i], e.Position)
+	at := map[eventstore.Position]eventstore.Entry{}
+	for _, e := range all {
+		at[e.Position] = e
+	}
+	last := map[eventstore.Stream]eventstore.Seqno{}
+	for i, position := range got {
+		e, ok := at[eventstore.Position(position)]
+		if !ok || e.Seqno != last[e.Stream]+1 {
+			t.Fatalf("effect %d is of position %d, entry %d of %q, behind entry %d", i, position, e.Seqno, e.Stream, last[e.Stream])
 		}
+		last[e.Stream] = e.Seqno
 	}
 }
 
