@@ -54,7 +54,7 @@ import (
 
 const (
 	// Version is the newest version in [FS], the one that this build of wattle works with.
-	Version int64 = 2
+	Version int64 = 3
 	// DefaultSchema is the schema meant by the empty name.
 	DefaultSchema = "wattle"
 	// VersionTable is the table, in the store's schema, in which goose records what has been applied.

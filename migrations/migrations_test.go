@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strings"
@@ -323,8 +324,17 @@ func TestProvider(t *testing.T) {
 
 // Every line with the placeholder lies where goose substitutes, and nothing escapes it: no name is left unqualified.
 func TestFilesAreQualified(t *testing.T) {
-	files := migrations.FS()
-	f, err := files.Open("00001_store.sql")
+	names, err := fs.Glob(migrations.FS(), "*.sql")
+	if err != nil || len(names) != int(migrations.Version) {
+		t.Fatalf("files %v, %v", names, err)
+	}
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) { fileIsQualified(t, name) })
+	}
+}
+
+func fileIsQualified(t *testing.T, name string) {
+	f, err := migrations.FS().Open(name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,7 @@ import (
 	"github.com/wattle-es/wattle/eventstore"
 )
 
-// Key names a checkpoint: one lane of one version of one projector. There is one
-// lane, 0, for now.
+// Key names a checkpoint: one lane, from 0, of one version of one projector.
 type Key struct {
 	Projector string
 	Version   int
@@ -50,12 +49,16 @@ func (c Checkpoint) Same(o Checkpoint) bool {
 // effects cannot be taken back: they keep it for the last entry that succeeded.
 func (c Checkpoint) Past(e eventstore.Entry, to Checkpoint) Checkpoint {
 	next := to
+	if e.Position == 0 && to.Seqno == 0 { // a snapshot at an entry that is gone
+		next.Position, next.Mark, next.Recent = c.Position, c.Mark, c.Recent
+		return next
+	}
 	next.Position, next.Mark = e.Position, e.PositionMark()
 	if to.Seqno > 0 {
 		next.Seqno = e.Seqno
 	}
 	if len(to.Recent) > 0 {
-		next.Recent = recentPast(c.Recent, to.Recent, e)
+		next.Recent = recentPast(c, to.Recent, e)
 	}
 	return next
 }
@@ -70,6 +73,20 @@ func (c Checkpoint) String() string {
 	return fmt.Sprintf("%s at epoch %d of holder %v", place, c.Epoch, c.Holder)
 }
 
+// Step is one move of a lane's checkpoint and what goes with it, all or nothing.
+type Step struct {
+	Key      Key
+	From, To Checkpoint
+	Batch    []eventstore.Entry // to be applied, in order
+	// What the step does to the lane's parked keys. A handler whose Checkpoints are no
+	// Control never sees any.
+	Park    []Parked // put, or replace, by StreamKey
+	Unpark  []string // remove, by StreamKey
+	Skipped []Parked // entries that are given up: keep a record of each
+
+	gaps bool // the batch may lack entries that To's digest has
+}
+
 // Handler applies entries to a read model and keeps the checkpoint beside it.
 //
 // Both methods may be called from several goroutines and processes at once, also
@@ -80,24 +97,24 @@ type Handler interface {
 	// there is none. It claims nothing.
 	Load(ctx context.Context, key Key) (Checkpoint, error)
 
-	// Handle applies a batch and replaces the checkpoint from by to. The batch is in
-	// order and may be empty: then only the checkpoint changes.
+	// Handle applies the step's batch and replaces its checkpoint From by To. The batch
+	// is in order and may be empty: then only the checkpoint, and what is parked, changes.
 	//
-	// When it returns nil both are durable. If the kept checkpoint is not the Same
-	// as from (from zero: there is one), it answers ErrFenced and nothing has
+	// When it returns nil all of it is durable. If the kept checkpoint is not the Same
+	// as From (From zero: there is one), it answers ErrFenced and nothing has
 	// changed. After any other error either nothing has changed, or all of it has
 	// and the answer was lost, or, where effects cannot be taken back, those of
 	// the first entries stand and the kept checkpoint is Past the last of them.
 	// An entry that cannot be handled is named by an *EntryError.
-	Handle(ctx context.Context, key Key, from, to Checkpoint, batch []eventstore.Entry) error
+	Handle(ctx context.Context, s Step) error
 }
 
 // Checkpoints keeps checkpoints alone, for effects that live elsewhere ([Sink],
 // [NewSnapshotter]). Load and the rule of Save are those of [Handler].
 type Checkpoints interface {
 	Load(ctx context.Context, key Key) (Checkpoint, error)
-	// Save replaces the checkpoint from by to, or answers ErrFenced.
-	Save(ctx context.Context, key Key, from, to Checkpoint) error
+	// Save does a step without its batch, or answers ErrFenced.
+	Save(ctx context.Context, s Step) error
 }
 
 // FencedError is the ErrFenced of a handler that finds another checkpoint than

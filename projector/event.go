@@ -55,10 +55,15 @@ func (e *EntryError) Error() string {
 func (e *EntryError) Unwrap() error { return e.Err }
 
 // Decode decodes a batch; the error is an *EntryError that names the first entry
-// that cannot be decoded.
+// that cannot be decoded. An entry that stands for a snapshot is not decoded: the event's
+// Value is zero and [Event.Snapshot] has it.
 func Decode[E any](d Decoder[E], batch []eventstore.Entry) ([]Event[E], error) {
 	events := make([]Event[E], len(batch))
 	for i, e := range batch {
+		if standsForSnapshot(&e) {
+			events[i] = Event[E]{Entry: e}
+			continue
+		}
 		v, err := d.Decode(e)
 		if err != nil {
 			bad := NewEntryError(batch[i:i+1], err)

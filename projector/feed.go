@@ -19,9 +19,10 @@ type feed struct {
 	filter      eventstore.Filter // what is handled
 	limit       int               // entries of a page
 	fingerprint uint32            // of the filter
+	snapshots   bool              // what is gone is told, see look
 }
 
-func newFeed(store *eventstore.Store, f eventstore.Filter, limit int) *feed {
+func newFeed(store *eventstore.Store, f eventstore.Filter, limit int, snapshots bool) *feed {
 	slices.Sort(f.Categories)
 	f.Categories = slices.Compact(f.Categories)
 	slices.Sort(f.Types)
@@ -33,35 +34,135 @@ func newFeed(store *eventstore.Store, f eventstore.Filter, limit int) *feed {
 	for _, t := range f.Types {
 		h.Write([]byte(t + "\x00"))
 	}
-	return &feed{store: store, filter: f, limit: limit, fingerprint: h.Sum32()}
+	return &feed{store: store, filter: f, limit: limit, fingerprint: h.Sum32(), snapshots: snapshots}
 }
 
-func (f *feed) read(ctx context.Context, from Checkpoint) (look, error) {
-	p, err := f.store.ReadFeed(ctx, from.Position, f.filter, f.limit)
+// read reads one page for all lanes, which have one number of lanes in common.
+func (f *feed) read(ctx context.Context, at []cursor) ([]look, error) {
+	after, filter := lowest(at), f.filter
+	filter.Slots = slotsOfAll(at)
+	p, gone, err := f.page(ctx, after, filter, min(f.limit*min(len(at), maxPageLanes), eventstore.MaxPageEntries))
 	if err != nil {
-		return look{}, err
+		return nil, err
 	}
+	if err := rising(after, p); err != nil {
+		return nil, err
+	}
+	looks := make([]look, len(at))
+	for i, entries := range divide(at, p.Entries) {
+		if looks[i], err = f.advance(ctx, at[i], p, entries); err != nil {
+			return nil, err
+		}
+		looks[i].passGone(gone)
+	}
+	return looks, nil
+}
+
+// page reads a page. If entries behind it are gone, and it is asked for, it says through
+// where: what is gone of the page is then below that.
+func (f *feed) page(ctx context.Context, after eventstore.Position, filter eventstore.Filter, limit int) (p eventstore.FeedPage, gone eventstore.Position, err error) {
+	if !f.snapshots {
+		p, err = f.store.ReadFeed(ctx, after, filter, limit)
+		return p, 0, err
+	}
+	filter.AcceptTrimmed = false
+	p, err = f.store.ReadFeed(ctx, after, filter, limit)
+	refused, ok := errors.AsType[*eventstore.Error](err)
+	if !ok || refused.Kind != eventstore.ErrTrimmed {
+		return p, 0, err
+	}
+	filter.AcceptTrimmed = true
+	if p, err = f.store.ReadFeed(ctx, after, filter, limit); err != nil {
+		return p, 0, err
+	}
+	gone, err = f.gone(ctx, max(after, refused.FirstPosition))
+	return p, gone, err
+}
+
+// gone is the highest position that was trimmed in a category, or after, if that is higher.
+func (f *feed) gone(ctx context.Context, after eventstore.Position) (eventstore.Position, error) {
+	for {
+		_, err := f.store.ReadFeed(ctx, after, eventstore.Filter{Categories: f.filter.Categories}, 1)
+		refused, ok := errors.AsType[*eventstore.Error](err)
+		if !ok || refused.Kind != eventstore.ErrTrimmed {
+			return after, err
+		}
+		if refused.FirstPosition <= after {
+			return after, outOfOrder("read feed", "", "what was trimmed to lie above "+after.String(), refused.FirstPosition.String())
+		}
+		after = refused.FirstPosition
+	}
+}
+
+// passGone notes through where entries are gone. A look that found the end of the feed
+// beyond that has passed it, though no entry may stand there whose mark could tell.
+func (l *look) passGone(gone eventstore.Position) {
+	l.gone = uint64(gone)
+	if l.end && l.next.Position < gone && gone <= l.horizon {
+		l.next.Position, l.next.Mark = gone, eventstore.PositionMark{Position: gone}
+	}
+}
+
+// advance is what a page means to one lane, whose entries in it are given.
+func (f *feed) advance(ctx context.Context, c cursor, p eventstore.FeedPage, entries []eventstore.Entry) (look, error) {
+	from := c.at
 	if err := f.sameStore(from, p); err != nil {
 		return look{}, err
 	}
 	if from.Timeline != 0 && p.Timeline != from.Timeline {
 		// The server failed over under us: what was proved before holds no longer.
-		if err := f.resume(ctx, from); err != nil {
+		if err := f.resume(ctx, c); err != nil {
 			return look{}, err
 		}
 	}
-	if err := rising(from.Position, p); err != nil {
-		return look{}, err
-	}
 	next := from
 	next.Incarnation, next.Timeline = p.Incarnation, p.Timeline
-	if p.Through.Position > 0 {
+	if p.Through.Position > 0 && p.Through.Position >= from.Position {
 		next.Position, next.Mark = p.Through.Position, p.Through
 	}
 	if p.Timeline != 0 {
-		next.Recent = recentAfter(from.Recent, f.fingerprint, p.Entries)
+		next.Recent = recentAfter(from, f.fingerprint, entries)
 	}
-	return look{entries: p.Entries, next: next, end: p.End, horizon: p.Horizon}, nil
+	return look{entries: entries, next: next, end: p.End, horizon: p.Horizon}, nil
+}
+
+// lowest is the lowest position of some lanes.
+func lowest(at []cursor) eventstore.Position {
+	low := at[0].at.Position
+	for _, c := range at {
+		low = min(low, c.at.Position)
+	}
+	return low
+}
+
+// slotsOfAll are the slots of some lanes; nil: all.
+func slotsOfAll(at []cursor) []eventstore.Slot {
+	if len(at) == at[0].lanes {
+		return nil
+	}
+	var all []eventstore.Slot
+	for _, c := range at {
+		all = append(all, slotsOf(c.lane, c.lanes)...)
+	}
+	return all
+}
+
+// divide gives each lane its entries behind its cursor.
+func divide(at []cursor, entries []eventstore.Entry) [][]eventstore.Entry {
+	if at[0].lanes == 1 {
+		return [][]eventstore.Entry{entries}
+	}
+	mine := make([]int, at[0].lanes) // 1 + index in at, by lane
+	for i, c := range at {
+		mine[c.lane] = i + 1
+	}
+	all := make([][]eventstore.Entry, len(at))
+	for _, e := range entries {
+		if i := mine[LaneOf(e.Stream.Slot(), len(mine))] - 1; i >= 0 && e.Position > at[i].at.Position {
+			all[i] = append(all[i], e)
+		}
+	}
+	return all
 }
 
 // rising refuses a page that goes back or stands still.
@@ -89,8 +190,8 @@ func (f *feed) sameStore(at Checkpoint, p eventstore.FeedPage) error {
 	return nil
 }
 
-func (f *feed) resume(ctx context.Context, at Checkpoint) error {
-	after := at.Position
+func (f *feed) resume(ctx context.Context, c cursor) error {
+	at, after := c.at, c.at.Position
 	if !at.Mark.ID.IsZero() {
 		after = at.Mark.Position - 1
 	}
@@ -106,7 +207,7 @@ func (f *feed) resume(ctx context.Context, at Checkpoint) error {
 	if len(at.Recent) == 0 {
 		return nil
 	}
-	return f.resumeWindow(ctx, at, p.Timeline)
+	return f.resumeWindow(ctx, c, p.Timeline)
 }
 
 // readThrough reads a page whose horizon has come to the checkpoint's position. An
@@ -160,7 +261,8 @@ func (f *feed) trimmedMark(ctx context.Context, at Checkpoint, p eventstore.Feed
 }
 
 // resumeWindow compares the window below the mark if the server's history has changed.
-func (f *feed) resumeWindow(ctx context.Context, at Checkpoint, timeline uint64) error {
+func (f *feed) resumeWindow(ctx context.Context, c cursor, timeline uint64) error {
+	at := c.at
 	w, ok := decodeWindow(at.Recent)
 	switch {
 	case !ok:
@@ -172,32 +274,19 @@ func (f *feed) resumeWindow(ctx context.Context, at Checkpoint, timeline uint64)
 		return f.diverged("proof that a failover or restore lost nothing",
 			"a checkpoint made with other categories or types")
 	}
-	return f.compare(ctx, w, at)
+	return f.compare(ctx, w, c)
 }
 
 // compare reads the window again and counts it into the same spans.
-func (f *feed) compare(ctx context.Context, w window, at Checkpoint) error {
-	filter := f.filter
-	filter.AcceptTrimmed = false
-	got, after, trimmed := w.empty(), w.start, eventstore.Position(0)
-	for after < at.Mark.Position {
-		p, err := f.readThrough(ctx, at, after, filter, eventstore.MaxPageEntries)
-		if e, ok := errors.AsType[*eventstore.Error](err); ok && e.Kind == eventstore.ErrTrimmed && e.FirstPosition > after {
-			trimmed, after = e.FirstPosition, e.FirstPosition
-			continue
+func (f *feed) compare(ctx context.Context, w window, c cursor) error {
+	got := w.empty()
+	trimmed, err := f.below(ctx, c, w.start, func(e *eventstore.Entry) {
+		if s := got.at(e.Position); s != nil {
+			s.add(e)
 		}
-		if err != nil {
-			return err
-		}
-		for i := range p.Entries {
-			if s := got.at(p.Entries[i].Position); s != nil {
-				s.add(&p.Entries[i])
-			}
-		}
-		if p.End || p.Through.Position == 0 {
-			break
-		}
-		after = p.Through.Position
+	})
+	if err != nil {
+		return err
 	}
 	if from, want, have, differs := w.differs(got, trimmed); differs {
 		return f.diverged(fmt.Sprintf("behind a failover or restore the %d entries that were handled after position %d through %d", want.count, from, want.end),
@@ -206,10 +295,57 @@ func (f *feed) compare(ctx context.Context, w window, at Checkpoint) error {
 	return nil
 }
 
-func (f *feed) covers(ctx context.Context, at Checkpoint, t eventstore.Token) (bool, backlog, error) {
+// below reads what a lane handles behind a position and through its mark. trimmed is
+// where it had to begin because what stands before it is gone.
+func (f *feed) below(ctx context.Context, c cursor, after eventstore.Position, each func(*eventstore.Entry)) (trimmed eventstore.Position, err error) {
 	filter := f.filter
-	filter.AcceptTrimmed = true // what is gone is not the reader's write
-	p, err := f.store.ReadFeed(ctx, at.Position, filter, f.limit)
+	filter.AcceptTrimmed = false
+	filter.Slots = slotsOf(c.lane, c.lanes)
+	for after < c.at.Mark.Position {
+		p, err := f.readThrough(ctx, c.at, after, filter, eventstore.MaxPageEntries)
+		if e, ok := errors.AsType[*eventstore.Error](err); ok && e.Kind == eventstore.ErrTrimmed && e.FirstPosition > after {
+			trimmed, after = e.FirstPosition, e.FirstPosition
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		for i := range p.Entries {
+			if p.Entries[i].Position <= c.at.Mark.Position {
+				each(&p.Entries[i])
+			}
+		}
+		if p.End || p.Through.Position == 0 {
+			break
+		}
+		after = p.Through.Position
+	}
+	return trimmed, nil
+}
+
+// digest reads the window below a checkpoint again. It need not reach back as far as
+// one that grew: what can be lost in a failover was written while the marked entry was.
+func (f *feed) digest(ctx context.Context, c cursor) ([]byte, error) {
+	if c.at.Timeline == 0 || c.at.Mark.ID.IsZero() {
+		return nil, nil
+	}
+	w := window{filter: f.fingerprint}
+	if c.at.Mark.Position > digestReach {
+		w.start = c.at.Mark.Position - digestReach
+	}
+	trimmed, err := f.below(ctx, c, w.start, func(e *eventstore.Entry) { w.add(e) })
+	w.start = max(w.start, trimmed)
+	return w.encode(), err
+}
+
+func (f *feed) covers(ctx context.Context, at []cursor, t eventstore.Token) (bool, backlog, error) {
+	filter := f.filter
+	filter.AcceptTrimmed = !f.snapshots // what is gone is not the reader's write, if no snapshot brings it
+	filter.Slots = slotsOfAll(at)
+	p, err := f.store.ReadFeed(ctx, lowest(at), filter, f.limit)
+	if f.snapshots && errors.Is(err, eventstore.ErrTrimmed) {
+		return false, backlog{more: true}, nil
+	}
 	if err != nil {
 		return false, backlog{}, err
 	}
@@ -221,7 +357,9 @@ func (f *feed) covers(ctx context.Context, at Checkpoint, t eventstore.Token) (b
 		if e.Position > t.Position {
 			return b.entries == 0, b, nil
 		}
-		b.entries, b.last = b.entries+1, e.Position
+		if behind(at, &e) {
+			b.entries, b.last, b.lane = b.entries+1, e.Position, LaneOf(e.Stream.Slot(), at[0].lanes)
+		}
 	}
 	if p.End {
 		b.more = p.Horizon < t.Position
@@ -229,6 +367,20 @@ func (f *feed) covers(ctx context.Context, at Checkpoint, t eventstore.Token) (b
 		b.more = p.Through.Position < t.Position
 	}
 	return b.entries == 0 && !b.more, b, nil
+}
+
+// behind says if a lane has not come to an entry.
+func behind(at []cursor, e *eventstore.Entry) bool {
+	if len(at) == 1 {
+		return true // as it was asked for
+	}
+	lane := LaneOf(e.Stream.Slot(), at[0].lanes)
+	for _, c := range at {
+		if c.lane == lane {
+			return e.Position > c.at.Position
+		}
+	}
+	return false
 }
 
 func (f *feed) holds(at Checkpoint) []eventstore.Hold {
@@ -249,6 +401,8 @@ func (f *feed) behindTrim(h eventstore.Hold, at Checkpoint, refused *eventstore.
 }
 
 func (f *feed) place(at Checkpoint) uint64 { return uint64(at.Position) }
+
+func (f *feed) placeOf(e *eventstore.Entry) uint64 { return uint64(e.Position) }
 
 func (f *feed) hinted(a eventstore.Announcement) (uint64, bool) {
 	return uint64(a.Position), a.Category == "" || slices.Contains(f.filter.Categories, a.Category)

@@ -164,7 +164,8 @@ func (d *database) Load(context.Context, projector.Key) (projector.Checkpoint, e
 	return d.kept, nil
 }
 
-func (d *database) Handle(ctx context.Context, key projector.Key, from, to projector.Checkpoint, batch []eventstore.Entry) error {
+func (d *database) Handle(ctx context.Context, s projector.Step) error {
+	batch := s.Batch
 	point := func(name string, e *eventstore.Entry) error {
 		if d.fail == nil {
 			return ctx.Err()
@@ -188,7 +189,7 @@ func (d *database) Handle(ctx context.Context, key projector.Key, from, to proje
 	if err := point("commit", nil); err != nil {
 		return err
 	}
-	if err := d.commit(key, from, to, effects); err != nil {
+	if err := d.commit(s.Key, s.From, s.To, effects); err != nil {
 		return err
 	}
 	return point("committed", nil)

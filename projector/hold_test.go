@@ -227,6 +227,7 @@ func TestSnapshotterWithoutTrim(t *testing.T) {
 		t.Errorf("trimmed to %d, taken %v", h.Trimmed, taken)
 	}
 	o.Take = func(context.Context, eventstore.Stream) (eventstore.Mark, error) { panic("no") }
+	o.Projector.StopOnPoison = true
 	_, err := projector.NewSnapshotter(e.store, "panics", "account", &c, o).CatchUp(t.Context(), 0)
 	if entry, ok := errors.AsType[*projector.EntryError](err); !ok || entry.Stream != "account-a" || entry.Seqno != 20 {
 		t.Error(err)

@@ -4,6 +4,8 @@ package projector
 
 import (
 	"context"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -12,8 +14,12 @@ import (
 // ear is the subscription of one Run.
 type ear struct {
 	p     *Projector
+	pl    *puller
 	stop  func()
 	tried time.Time
+
+	mu    sync.Mutex
+	later *time.Timer // a look that is to come; nil: none
 }
 
 // listen subscribes if it has not yet. Polling goes on without.
@@ -22,7 +28,7 @@ func (e *ear) listen(ctx context.Context) {
 		return
 	}
 	e.tried = time.Now()
-	stop, err := e.p.store.Subscribe(ctx, e.p.source.categories(), e.p.hear)
+	stop, err := e.p.store.Subscribe(ctx, e.p.source.categories(), e.hear)
 	if err != nil {
 		e.p.logger.WarnContext(ctx, "no announcements; polling", "error", err)
 		return
@@ -34,32 +40,74 @@ func (e *ear) close() {
 	if e.stop != nil {
 		e.stop()
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.later != nil {
+		e.later.Stop()
+	}
 }
 
-// hear takes a hint. One that is behind what was read already is old news; one
-// without a place says to look.
-func (p *Projector) hear(a eventstore.Announcement) {
-	place, ok := p.source.hinted(a)
-	if !ok {
+// hear takes a hint. One that is behind what was read already, or that concerns no lane
+// of this worker, is no news.
+func (e *ear) hear(a eventstore.Announcement) {
+	place, ok := e.p.source.hinted(a)
+	if !ok || a.Stream != "" && !e.pl.has(a.Stream) {
 		return
 	}
-	p.mu.Lock()
-	news := place == 0 || place > p.state.place
-	if news {
-		p.state.hint = max(p.state.hint, place)
-		p.state.caughtUp = false
-	}
-	p.mu.Unlock()
-	if news {
-		p.nudge()
+	switch news := e.p.hint(place); {
+	case a == (eventstore.Announcement{}):
+		e.soon()
+	case news:
+		e.pl.look()
 	}
 }
 
-// nudge wakes Run. It never blocks.
+// soon looks after a while that is left to chance: hints may have been lost, and whoever
+// listens to the same server was told so at the same moment.
+func (e *ear) soon() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	pause := rand.N(min(e.p.o.PollInterval, herdInterval))
+	if e.later == nil {
+		e.later = time.AfterFunc(pause, e.pl.look)
+	} else {
+		e.later.Reset(pause)
+	}
+}
+
+// has says if a stream belongs to a lane that is attached.
+func (pl *puller) has(s eventstore.Stream) bool {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	for _, b := range pl.boxes {
+		if b.cursor.lanes == 1 || LaneOf(s.Slot(), b.cursor.lanes) == b.cursor.lane {
+			return true
+		}
+	}
+	return false
+}
+
+// hint notes that something may stand at a place, and says if that is news.
+func (p *Projector) hint(place uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if place != 0 && place <= p.state.place {
+		return false
+	}
+	p.state.hint = max(p.state.hint, place)
+	for _, l := range p.lanes {
+		l.caughtUp = l.caughtUp && place != 0 && place <= l.place
+	}
+	return true
+}
+
+// nudge has a Run in this process look at the store now.
 func (p *Projector) nudge() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
+	p.mu.Lock()
+	pl := p.pl
+	p.mu.Unlock()
+	if pl != nil {
+		pl.look()
 	}
 }
 

@@ -1,62 +1,12 @@
-// Read models in memory, and effects outside of any transaction.
+// Handlers for read models in memory, and for effects outside of any transaction.
 
 package projector
 
 import (
 	"context"
-	"sync"
 
 	"github.com/wattle-es/wattle/eventstore"
 )
-
-// MemoryCheckpoints keeps checkpoints in memory; they end with the process. The
-// zero value is ready. It may be used from several goroutines at once.
-type MemoryCheckpoints struct {
-	work sync.Mutex // held through a step, so that steps exclude each other
-	mu   sync.Mutex // guards kept, never held for long: Load does not wait for a step
-	kept map[Key]Checkpoint
-}
-
-// Load returns the checkpoint of a key.
-func (m *MemoryCheckpoints) Load(ctx context.Context, key Key) (Checkpoint, error) {
-	return m.get(key), ctx.Err()
-}
-
-// Save replaces a checkpoint.
-func (m *MemoryCheckpoints) Save(ctx context.Context, key Key, from, to Checkpoint) error {
-	return m.step(ctx, key, from, func() error {
-		m.set(key, to)
-		return nil
-	})
-}
-
-// step calls f, which may set the checkpoint, if it is from; one at a time.
-func (m *MemoryCheckpoints) step(ctx context.Context, key Key, from Checkpoint, f func() error) error {
-	m.work.Lock()
-	defer m.work.Unlock()
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if kept := m.get(key); !kept.Same(from) {
-		return FencedError(key, from, kept)
-	}
-	return f()
-}
-
-func (m *MemoryCheckpoints) get(key Key) Checkpoint {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.kept[key]
-}
-
-func (m *MemoryCheckpoints) set(key Key, c Checkpoint) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.kept == nil {
-		m.kept = map[Key]Checkpoint{}
-	}
-	m.kept[key] = c
-}
 
 // memory is a Handler with its checkpoint in memory.
 type memory struct {
@@ -64,19 +14,25 @@ type memory struct {
 	apply func(ctx context.Context, batch []eventstore.Entry, passed func(eventstore.Entry)) error
 }
 
-func (m *memory) Handle(ctx context.Context, key Key, from, to Checkpoint, batch []eventstore.Entry) error {
-	return m.step(ctx, key, from, func() error {
-		at := from
-		err := m.apply(ctx, batch, func(e eventstore.Entry) {
+func (m *memory) Handle(ctx context.Context, s Step) error {
+	return m.step(ctx, s, func() error {
+		at, to := s.From, s.To
+		if s.gaps {
+			to.Recent = nil // it would say that what the batch lacks was lost
+		}
+		err := m.apply(ctx, s.Batch, func(e eventstore.Entry) {
 			at = at.Past(e, to)
-			m.set(key, at)
+			m.set(s.Key, at)
 		})
 		if err == nil {
-			m.set(key, to)
+			m.done(s)
 		}
 		return err
 	})
 }
+
+// private: the read model is this handler's own, and so are its checkpoints.
+func (m *memory) private() {}
 
 // Memory returns a handler for a read model in the memory of this process, which
 // lives as long as the handler: f sees every event once, in order, and is never
@@ -127,7 +83,7 @@ func Func(f func(ctx context.Context, batch []eventstore.Entry) error) Handler {
 // lost answer the last batch comes again. An effect is told from its repetition
 // by key (projector, version) and the entry's position. An instance that is known
 // to be fenced does not call f, but one that is fenced while f runs has no way to
-// know.
+// know. f does not see what is [Quiet].
 func Sink(c Checkpoints, f func(ctx context.Context, key Key, batch []eventstore.Entry) error) Handler {
 	return &sink{Checkpoints: c, f: f}
 }
@@ -138,18 +94,18 @@ type sink struct {
 	tidy func(ctx context.Context, of []eventstore.Category) error // may be nil
 }
 
-func (s *sink) Handle(ctx context.Context, key Key, from, to Checkpoint, batch []eventstore.Entry) error {
-	if len(batch) > 0 {
-		kept, err := s.Load(ctx, key)
+func (s *sink) Handle(ctx context.Context, st Step) error {
+	if loud := loud(ctx, st.Batch); len(loud) > 0 {
+		kept, err := s.Load(ctx, st.Key)
 		if err != nil {
 			return err
 		}
-		if !kept.Same(from) {
-			return FencedError(key, from, kept)
+		if !kept.Same(st.From) {
+			return FencedError(st.Key, st.From, kept)
 		}
-		if err := Contain(batch, func() error { return s.f(ctx, key, batch) }); err != nil {
+		if err := Contain(loud, func() error { return s.f(ctx, st.Key, loud) }); err != nil {
 			return err
 		}
 	}
-	return s.Save(ctx, key, from, to)
+	return s.Save(ctx, st)
 }

@@ -36,7 +36,7 @@ func TestMemoryIsFenced(t *testing.T) {
 			to.Epoch, to.Position = to.Epoch+1, to.Position+1
 			calls = 0
 			for _, batch := range [][]eventstore.Entry{nil, e.all("account")[:1]} {
-				wantKind(t, h.Handle(t.Context(), p.Key(), from, to, batch), eventstore.ErrFenced)
+				wantKind(t, h.Handle(t.Context(), projector.Step{Key: p.Key(), From: from, To: to, Batch: batch}), eventstore.ErrFenced)
 			}
 			if now, _ := h.Load(t.Context(), p.Key()); !now.Same(kept) || calls != 0 {
 				t.Errorf("%s, from another %s: %d calls, kept %v, want %v", name, what, calls, now, kept)

@@ -19,7 +19,7 @@ func (p *Projector) divide(shares []eventstore.Share, f eventstore.Filter) {
 	for i, share := range shares {
 		part := &Projector{
 			store: p.store, handler: p.handler, key: p.key, whole: p.whole, o: p.o, tracer: p.tracer, backend: share.Backend,
-			wake: make(chan struct{}, 1), progress: make(chan struct{}),
+			progress: make(chan struct{}), control: p.control, leased: p.leased,
 		}
 		if i > 0 {
 			part.key, part.rival = p.keyIn(share.Backend), p.key
@@ -28,7 +28,7 @@ func (p *Projector) divide(shares []eventstore.Share, f eventstore.Filter) {
 		}
 		part.logger = p.store.Logger().With("projector", part.key.String(), "backend", share.Backend.Name)
 		f.Categories = share.Categories
-		part.source = newFeed(p.store, f, p.o.PageSize)
+		part.source = newFeed(p.store, f, p.o.PageSize, p.o.Snapshots)
 		p.parts = append(p.parts, part)
 	}
 }
@@ -49,10 +49,10 @@ func (p *Projector) leaves() []*Projector {
 	return []*Projector{p}
 }
 
-// inBackend says whose error it is.
+// inBackend says whose error it is, where there are several.
 func (p *Projector) inBackend(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || p.backend.Name == "" {
+		return err
 	}
 	return fmt.Errorf("backend %s: %w", p.backend.Name, err)
 }
@@ -86,14 +86,14 @@ func (p *Projector) runParts(outer context.Context) error {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
 	holder := eventstore.NewUUID()
-	first := p.parts[0].sessionOf(holder)
+	first := p.parts[0].sessionOf(holder, 0)
 	var working sync.WaitGroup
 	for i, part := range p.parts {
 		working.Go(func() {
 			part.running.Store(true)
 			defer part.running.Store(false)
 			if i == 0 {
-				stop(part.inBackend(part.run(ctx, first)))
+				stop(part.inBackend(part.runSession(ctx, first)))
 			} else {
 				stop(part.inBackend(part.runBeside(ctx, first)))
 			}
@@ -109,8 +109,8 @@ func (p *Projector) runParts(outer context.Context) error {
 // runBeside runs a part that is not the first, again for as long as only it was fenced.
 func (p *Projector) runBeside(ctx context.Context, first *session) error {
 	for {
-		s := p.sessionOf(first.holder)
-		err := p.run(ctx, s)
+		s := p.sessionOf(first.holder, 0)
+		err := p.runSession(ctx, s)
 		if !s.lost {
 			return err
 		}
@@ -130,7 +130,7 @@ func (p *Projector) runBeside(ctx context.Context, first *session) error {
 func (s *session) stillHolds(ctx context.Context) (bool, error) {
 	for pause := MinBackoff; ; pause = min(2*pause, MaxBackoff) {
 		claimed := s.claimed.Load() // before looking: what is found then is not from before the claim
-		kept, err := s.p.load(ctx)
+		kept, err := s.p.loadKey(ctx, s.key)
 		switch {
 		case err == nil && kept.Holder == s.holder:
 			return true, nil
@@ -173,6 +173,7 @@ func (p *Projector) statusOfParts() Status {
 		s.Parts = append(s.Parts, one)
 		s.CaughtUp = s.CaughtUp && one.CaughtUp
 		s.Lag += one.Lag
+		s.Parked += one.Parked
 		if s.LastError == nil {
 			s.LastError = part.inBackend(one.LastError)
 		}

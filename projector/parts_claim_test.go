@@ -104,7 +104,7 @@ func (r *routed) steal(db *tables, key projector.Key) projector.Checkpoint {
 	kept := db.checkpoint(key)
 	thief := kept
 	thief.Epoch, thief.Holder = kept.Epoch+1, eventstore.UUID{7}
-	r.ok(db.Handle(r.t.Context(), key, kept, thief, nil))
+	r.ok(db.Handle(r.t.Context(), projector.Step{Key: key, From: kept, To: thief}))
 	return thief
 }
 

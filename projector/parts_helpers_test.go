@@ -88,7 +88,8 @@ func (d *tables) Load(ctx context.Context, key projector.Key) (projector.Checkpo
 	return d.kept[key], ctx.Err()
 }
 
-func (d *tables) Handle(ctx context.Context, key projector.Key, from, to projector.Checkpoint, batch []eventstore.Entry) error {
+func (d *tables) Handle(ctx context.Context, s projector.Step) error {
+	key, from, to, batch := s.Key, s.From, s.To, s.Batch
 	if err := d.point(key, "handle"); err != nil || ctx.Err() != nil {
 		return cmpErr(err, ctx.Err())
 	}

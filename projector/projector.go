@@ -41,15 +41,42 @@ type Options struct {
 	// them, without them. Without it that is ErrTrimmed. It is for handlers that
 	// begin from snapshots.
 	AcceptTrimmed bool
+	// Snapshots has streams whose beginning was trimmed begin with their snapshot, so that
+	// a version can be built although entries are gone. The handler gets it as an entry of
+	// SnapshotType, whatever Types says, that stands for all entries of the stream through
+	// its Seqno; its Position is that of the entry there, 0 if that is gone. It must put
+	// the state in the place of all that it has of the stream, and be content with that in
+	// the place of any entries: also later, wherever a lane begins to work again, a trimmed
+	// stream may go on with its newest snapshot, and the same one may come several times.
+	//
+	// A stream without an entry left gets its turn before the lane has passed what was
+	// trimmed; its snapshot may come before entries of other streams that are older. That
+	// a stream was trimmed and has no usable snapshot is ErrTrimmed, unless AcceptTrimmed.
+	Snapshots bool
 	// StartAt is the position (of a stream: StartSeqno the seqno) behind which a
 	// projector without a checkpoint begins. It must have been reached by the store.
 	StartAt    eventstore.Position
 	StartSeqno eventstore.Seqno
 	// NoHold keeps no hold: entries may be trimmed before the projector came to them.
 	NoHold bool
-	// Tries is how often Run gives a batch to a handler that fails for reasons of its
-	// own before it stops; 0 means DefaultTries.
+	// Tries is how often an entry is given to a handler that fails on it, for reasons of
+	// its own, with growing pauses, before its key is parked; 0 means DefaultTries.
 	Tries int
+	// StopOnPoison has Run stop then, instead of parking the key. So it does anyhow if
+	// the handler has no Control, or one stream is followed.
+	StopOnPoison bool
+	// MaxParked is how many keys a lane parks; then it waits at the next one, trying it
+	// again and again, until some are retried or skipped. 0 means DefaultMaxParked.
+	MaxParked int
+	// Lanes is the number of lanes a version begins with, 1 to MaxLanes; 0 means 1. Once
+	// it is registered SetLanes changes it. More than one take a handler with Control.
+	Lanes int
+	// LeaseTTL is how long a worker that is silent keeps its lanes; 0 means
+	// eventstore.DefaultLeaseTTL. At least MinLeaseTTL.
+	LeaseTTL time.Duration
+	// MaxRebuilds is how many versions, of all projectors of the store, are built at once;
+	// a further one waits. 0 means DefaultMaxRebuilds.
+	MaxRebuilds int
 	// SpanPerEntry makes a span for each entry (by the handlers of this module that
 	// take one event at a time) beside the one of its batch.
 	SpanPerEntry bool
@@ -67,15 +94,20 @@ type Projector struct {
 	rival   Key                // under which a checkpoint in this backend could be kept too; zero: none
 	parts   []*Projector       // one a backend, if there are several; they do the work then
 	o       Options
-	mistake error // in the configuration; every method returns it
+	mistake error   // in the configuration; every method returns it
+	control Control // of the handler; nil: it has none
+	leased  bool    // lanes are leased: the control is shared with other processes
 	tracer  trace.Tracer
+	metrics metrics // of a part
 	logger  *slog.Logger
 
 	running atomic.Bool
-	wake    chan struct{} // holds at most one: hints are coalesced
 
 	mu       sync.Mutex
 	state    state
+	lanes    map[int]*laneState // that this instance works on
+	layout   layout
+	pl       *puller       // of a Run
 	progress chan struct{} // closed and replaced whenever a checkpoint was kept
 	held     held
 	stores   map[eventstore.UUID]string // which backend is which store, when last asked
@@ -90,8 +122,8 @@ type Projector struct {
 func New(store *eventstore.Store, name string, category eventstore.Category, h Handler, options ...*Options) *Projector {
 	p := &Projector{
 		store: store, handler: h, key: Key{Projector: name, Version: 1},
-		tracer: store.TracerProvider().Tracer(eventstore.ScopeName),
-		wake:   make(chan struct{}, 1), progress: make(chan struct{}),
+		tracer:   store.TracerProvider().Tracer(eventstore.ScopeName),
+		progress: make(chan struct{}),
 	}
 	if len(options) > 0 && options[0] != nil {
 		p.o = *options[0]
@@ -100,8 +132,11 @@ func New(store *eventstore.Store, name string, category eventstore.Category, h H
 		p.key.Version = p.o.Version
 	}
 	p.whole = p.key
+	p.control, p.leased = controlOf(h)
 	p.logger = store.Logger().With("projector", p.key.String())
-	p.mistake = p.configure(category, len(options))
+	if p.mistake = p.configure(category, len(options)); p.mistake == nil {
+		p.instrument()
+	}
 	return p
 }
 
@@ -120,7 +155,19 @@ func (p *Projector) configure(category eventstore.Category, options int) error {
 	if p.o.Tries == 0 {
 		p.o.Tries = DefaultTries
 	}
+	if p.o.MaxParked == 0 {
+		p.o.MaxParked = DefaultMaxParked
+	}
+	if p.o.LeaseTTL == 0 {
+		p.o.LeaseTTL = eventstore.DefaultLeaseTTL
+	}
+	if p.o.MaxRebuilds == 0 {
+		p.o.MaxRebuilds = DefaultMaxRebuilds
+	}
 	if err := p.checkName(); err != nil {
+		return err
+	}
+	if err := p.checkLanes(); err != nil {
 		return err
 	}
 	const maxVersion = 1<<31 - 1
@@ -139,6 +186,22 @@ func (p *Projector) configure(category eventstore.Category, options int) error {
 		return p.invalid("a number of tries of at least 1", fmt.Sprint(p.o.Tries))
 	}
 	return p.choose(category)
+}
+
+func (p *Projector) checkLanes() error {
+	switch {
+	case p.o.Lanes < 0 || p.o.Lanes > MaxLanes:
+		return p.invalid(fmt.Sprintf("1 to %d lanes", MaxLanes), fmt.Sprint(p.o.Lanes))
+	case p.o.Lanes > 1 && p.control == nil:
+		return p.invalid("one lane, since the handler has no Control", fmt.Sprint(p.o.Lanes))
+	case p.o.Lanes > 1 && p.o.Stream != "":
+		return p.invalid("one lane where one stream is followed", fmt.Sprint(p.o.Lanes))
+	case p.o.LeaseTTL < MinLeaseTTL || p.o.LeaseTTL > eventstore.MaxLeaseTTL:
+		return p.invalid(fmt.Sprintf("a lease TTL of %v to %v", MinLeaseTTL, eventstore.MaxLeaseTTL), p.o.LeaseTTL.String())
+	case p.o.MaxParked < 0 || p.o.MaxRebuilds < 0:
+		return p.invalid("bounds of at least 1", fmt.Sprintf("%d parked keys, %d rebuilds", p.o.MaxParked, p.o.MaxRebuilds))
+	}
+	return nil
 }
 
 func (p *Projector) checkName() error {
@@ -162,7 +225,7 @@ func (p *Projector) choose(category eventstore.Category) error {
 		if len(p.o.Categories) > 0 || category != "" && category != p.o.Stream.Category() || p.o.StartAt != 0 {
 			return p.invalid("one stream alone, of the category given, begun at a seqno", fmt.Sprintf("stream %s and other categories or a position", p.o.Stream))
 		}
-		p.source = &stream{store: p.store, stream: p.o.Stream, types: p.o.Types, limit: p.o.PageSize, acceptTrimmed: p.o.AcceptTrimmed}
+		p.source = &stream{store: p.store, stream: p.o.Stream, types: p.o.Types, limit: p.o.PageSize, acceptTrimmed: p.o.AcceptTrimmed || p.o.Snapshots, snapshots: p.o.Snapshots, bare: p.o.AcceptTrimmed}
 		shares, err := p.store.Split(p.o.Stream.Category())
 		if err != nil {
 			return err
@@ -170,7 +233,10 @@ func (p *Projector) choose(category eventstore.Category) error {
 		p.backend = shares[0].Backend
 		return nil
 	}
-	f := eventstore.Filter{Types: append([]string(nil), p.o.Types...), AcceptTrimmed: p.o.AcceptTrimmed}
+	f := eventstore.Filter{Types: append([]string(nil), p.o.Types...), AcceptTrimmed: p.o.AcceptTrimmed || p.o.Snapshots}
+	if p.o.Snapshots {
+		f.Types = nil // an entry of any type may be where a snapshot goes; the session chooses
+	}
 	f.Categories = append(f.Categories, category)
 	f.Categories = append(f.Categories, p.o.Categories...)
 	for _, c := range f.Categories {
@@ -194,7 +260,7 @@ func (p *Projector) choose(category eventstore.Category) error {
 	if p.backend = shares[0].Backend; p.backend.Name != "" {
 		p.rival = p.keyIn(p.backend)
 	}
-	p.source = newFeed(p.store, f, p.o.PageSize)
+	p.source = newFeed(p.store, f, p.o.PageSize, p.o.Snapshots)
 	return nil
 }
 
@@ -210,9 +276,21 @@ func (p *Projector) start(kept Checkpoint) Checkpoint {
 	return kept
 }
 
-// load loads the durable checkpoint.
-func (p *Projector) load(ctx context.Context) (Checkpoint, error) { return p.loadKey(ctx, p.key) }
+// loadLane loads a lane. Without Control there is one.
+func (p *Projector) loadLane(ctx context.Context, key Key) (l Lane, err error) {
+	if p.control == nil {
+		l.Lanes = 1
+		l.Checkpoint, err = p.loadKey(ctx, key)
+		return l, err
+	}
+	err = contained(func() error {
+		l, err = p.control.Lane(ctx, key)
+		return err
+	})
+	return l, err
+}
 
+// loadKey loads a durable checkpoint.
 func (p *Projector) loadKey(ctx context.Context, key Key) (kept Checkpoint, err error) {
 	err = contained(func() error {
 		kept, err = p.handler.Load(ctx, key)
@@ -222,11 +300,15 @@ func (p *Projector) loadKey(ctx context.Context, key Key) (kept Checkpoint, err 
 }
 
 // handle lets the handler take one step, in a span if there is anything to handle.
-func (p *Projector) handle(ctx context.Context, from, to Checkpoint, batch []eventstore.Entry) (err error) {
-	if len(batch) == 0 {
-		return contained(func() error { return p.handler.Handle(ctx, p.key, from, to, nil) })
+func (p *Projector) handle(ctx context.Context, s Step) (err error) {
+	if len(s.Batch) == 0 {
+		return contained(func() error { return p.handler.Handle(ctx, s) })
 	}
-	ctx, span := p.batchSpan(ctx, to, batch)
-	defer func() { eventstore.EndSpan(span, err) }()
-	return containedBatch(batch, func() error { return p.handler.Handle(ctx, p.key, from, to, batch) })
+	ctx, span := p.batchSpan(ctx, s.To, s.Batch)
+	began := time.Now()
+	defer func() {
+		p.metrics.handled(ctx, len(s.Batch), time.Since(began), err)
+		eventstore.EndSpan(span, err)
+	}()
+	return containedBatch(s.Batch, func() error { return p.handler.Handle(ctx, s) })
 }

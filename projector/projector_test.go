@@ -195,12 +195,12 @@ type hooked struct {
 	before, after func()
 }
 
-func (h *hooked) Handle(ctx context.Context, key projector.Key, from, to projector.Checkpoint, batch []eventstore.Entry) error {
-	if len(batch) > 0 && h.before != nil {
+func (h *hooked) Handle(ctx context.Context, s projector.Step) error {
+	if len(s.Batch) > 0 && h.before != nil {
 		h.before()
 	}
-	err := h.database.Handle(ctx, key, from, to, batch)
-	if err == nil && len(batch) > 0 && h.after != nil {
+	err := h.database.Handle(ctx, s)
+	if err == nil && len(s.Batch) > 0 && h.after != nil {
 		h.after()
 	}
 	return err

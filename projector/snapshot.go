@@ -28,7 +28,7 @@ type SnapshotOptions struct {
 	// NoTrim makes snapshots and trims nothing.
 	NoTrim bool
 	// Projector are the options of the projector around it. It takes snapshots
-	// instead of entries, so AcceptTrimmed and NoHold are always set and Types never.
+	// instead of entries, so AcceptTrimmed and NoHold are always set, Types and Snapshots never.
 	Projector Options
 }
 
@@ -44,7 +44,7 @@ func NewSnapshotter(store *eventstore.Store, name string, category eventstore.Ca
 		o.Every = DefaultSnapshotEvery
 	}
 	s := &snapshotter{store: store, o: o, stopped: map[eventstore.Stream]eventstore.Seqno{}, tried: map[eventstore.Category]time.Time{}}
-	o.Projector.AcceptTrimmed, o.Projector.NoHold, o.Projector.Types = true, true, nil
+	o.Projector.AcceptTrimmed, o.Projector.NoHold, o.Projector.Types, o.Projector.Snapshots = true, true, nil, false
 	h := &sink{Checkpoints: c, f: s.handle, tidy: s.retrim}
 	p := New(store, name, category, h, &o.Projector)
 	if p.mistake == nil && (o.Take == nil || c == nil) {

@@ -11,14 +11,17 @@ import (
 
 // source is where the entries come from. Its methods keep no state.
 type source interface {
-	// read looks behind a checkpoint. The error is ErrDiverged if the store is no
-	// longer the one that the checkpoint is of.
-	read(ctx context.Context, from Checkpoint) (look, error)
+	// read looks behind the lowest of some lanes' cursors, once, and returns what each
+	// lane found. The error is ErrDiverged if the store is no longer the one that a
+	// checkpoint is of.
+	read(ctx context.Context, at []cursor) ([]look, error)
 	// resume proves that the checkpoint still stands in the store.
-	resume(ctx context.Context, at Checkpoint) error
-	// covers says whether nothing to be handled lies between the checkpoint and the
-	// token; if not, how much is known to lie there.
-	covers(ctx context.Context, at Checkpoint, t eventstore.Token) (bool, backlog, error)
+	resume(ctx context.Context, at cursor) error
+	// covers says whether nothing to be handled lies between the lanes' checkpoints and
+	// the token; if not, how much is known to lie there.
+	covers(ctx context.Context, at []cursor, t eventstore.Token) (bool, backlog, error)
+	// digest makes Recent of a checkpoint anew, for a lane that has other slots now.
+	digest(ctx context.Context, at cursor) ([]byte, error)
 	// holds returns the holds, without their names, that keep what is behind at.
 	holds(at Checkpoint) []eventstore.Hold
 	// behindTrim moves a hold that was refused behind what is gone; ok is false if
@@ -27,6 +30,7 @@ type source interface {
 	// place measures a checkpoint, and hinted a hint, on one scale. hinted is 0 for
 	// a hint without a place; ok is false if it does not concern this source.
 	place(at Checkpoint) uint64
+	placeOf(e *eventstore.Entry) uint64
 	hinted(a eventstore.Announcement) (place uint64, ok bool)
 	// categories to listen to.
 	categories() []eventstore.Category
@@ -34,12 +38,22 @@ type source interface {
 	name() string
 }
 
-// look is what one read found.
+// cursor is how far one of so many lanes was read.
+type cursor struct {
+	lane, lanes int
+	at          Checkpoint
+	shadow      bool // it was loaded as a shadow's
+}
+
+// look is what one read found for a lane.
 type look struct {
 	entries []eventstore.Entry // to be handled, in order
 	next    Checkpoint         // the checkpoint behind them; owner as in the one before
 	end     bool               // nothing stood behind next
 	horizon eventstore.Position
+	// gone: entries behind the cursor, none beyond this place, were trimmed before they
+	// were read. 0: none, or nobody asks.
+	gone uint64
 }
 
 // backlog is what lies between a checkpoint and a token.
@@ -47,6 +61,7 @@ type backlog struct {
 	entries int  // to be handled, as far as they were counted
 	more    bool // there may be others
 	last    eventstore.Position
+	lane    int // of the last one
 }
 
 // only keeps the entries of the types; none: all.

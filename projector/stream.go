@@ -18,12 +18,24 @@ type stream struct {
 	types         []string
 	limit         int
 	acceptTrimmed bool
+	snapshots     bool // what was trimmed is begun with a snapshot
+	bare          bool // or, where there is none, without one
 }
 
-func (s *stream) read(ctx context.Context, from Checkpoint) (look, error) {
+func (s *stream) read(ctx context.Context, at []cursor) ([]look, error) {
+	l, err := s.look(ctx, at[0].at)
+	return []look{l}, err
+}
+
+func (s *stream) look(ctx context.Context, from Checkpoint) (look, error) {
 	p, after, err := s.page(ctx, from)
 	if err != nil {
 		return look{}, err
+	}
+	if s.snapshots && after > from.Seqno {
+		if l, ok, err := s.begin(ctx, from); ok || err != nil {
+			return l, err
+		}
 	}
 	next := from
 	if after > from.Seqno {
@@ -37,6 +49,20 @@ func (s *stream) read(ctx context.Context, from Checkpoint) (look, error) {
 		next.Seqno, next.Position, next.Mark = e.Seqno, e.Position, e.PositionMark()
 	}
 	return look{entries: only(p.Entries, s.types), next: next, end: p.End}, nil
+}
+
+// begin is a look at the snapshot, which stands for what was trimmed.
+func (s *stream) begin(ctx context.Context, from Checkpoint) (l look, ok bool, err error) {
+	_, sn, err := s.store.Snapshot(ctx, s.stream)
+	if errors.Is(err, eventstore.ErrTrimmed) && s.bare {
+		return l, false, nil
+	}
+	if err != nil || sn == nil || sn.At.Seqno <= from.Seqno {
+		return l, false, err
+	}
+	next := from
+	next.Seqno, next.Mark = sn.At.Seqno, eventstore.PositionMark{Position: from.Position, ID: sn.At.ID}
+	return look{entries: []eventstore.Entry{entryOf(sn, 0)}, next: next}, true, nil
 }
 
 // page reads behind a checkpoint, or behind what was trimmed if that is accepted.
@@ -82,7 +108,8 @@ func (s *stream) diverged(marked eventstore.Mark, p eventstore.Page) error {
 	return diverged("", s.stream, "entry "+marked.String(), found)
 }
 
-func (s *stream) resume(ctx context.Context, at Checkpoint) error {
+func (s *stream) resume(ctx context.Context, c cursor) error {
+	at := c.at
 	if at.Seqno == 0 {
 		return nil
 	}
@@ -111,7 +138,9 @@ func (s *stream) resume(ctx context.Context, at Checkpoint) error {
 	return nil
 }
 
-func (s *stream) covers(ctx context.Context, at Checkpoint, t eventstore.Token) (bool, backlog, error) {
+func (s *stream) digest(context.Context, cursor) ([]byte, error) { return nil, nil }
+
+func (s *stream) covers(ctx context.Context, at []cursor, t eventstore.Token) (bool, backlog, error) {
 	// One look at the feed tells which store this is.
 	f, err := s.store.ReadFeed(ctx, t.Position, eventstore.Filter{Categories: s.categories(), AcceptTrimmed: true}, 1)
 	if err != nil {
@@ -120,7 +149,10 @@ func (s *stream) covers(ctx context.Context, at Checkpoint, t eventstore.Token) 
 	if f.Incarnation != t.Incarnation {
 		return false, backlog{}, foreignToken(t, f.Incarnation)
 	}
-	p, err := s.store.ReadFrom(ctx, s.stream, at.Seqno, s.limit)
+	p, err := s.store.ReadFrom(ctx, s.stream, at[0].at.Seqno, s.limit)
+	if s.snapshots && errors.Is(err, eventstore.ErrTrimmed) {
+		return false, backlog{more: true}, nil
+	}
 	if err != nil {
 		return false, backlog{}, err
 	}
@@ -148,6 +180,8 @@ func (s *stream) behindTrim(h eventstore.Hold, at Checkpoint, refused *eventstor
 }
 
 func (s *stream) place(at Checkpoint) uint64 { return uint64(at.Seqno) }
+
+func (s *stream) placeOf(e *eventstore.Entry) uint64 { return uint64(e.Seqno) }
 
 func (s *stream) hinted(a eventstore.Announcement) (uint64, bool) {
 	return uint64(a.Seqno), a.Stream == "" || a.Stream == s.stream

@@ -95,7 +95,7 @@ func TestSpanPerEntryAndErrors(t *testing.T) {
 		}
 		return nil
 	})
-	p := projector.New(e.store, "balances", "account", h, &projector.Options{SpanPerEntry: true})
+	p := projector.New(e.store, "balances", "account", h, &projector.Options{SpanPerEntry: true, StopOnPoison: true})
 	if _, err := p.CatchUp(t.Context(), 0); err == nil {
 		t.Fatal("no error")
 	}

@@ -48,6 +48,9 @@ func (e *LagError) Unwrap() error { return e.Err }
 // the durable checkpoint, at least every PollInterval. Give ctx a deadline: when
 // it ends Wait returns a *LagError.
 //
+// ErrParked: all is passed, but the entry that the token is of (of an append to several
+// streams, the last one) waits under a parked key.
+//
 // A token of another store, or a checkpoint of one, is ErrDiverged. Every
 // projection has passed the zero token. Behind a Route the token's incarnation tells
 // whose checkpoint it is about; of a backend that the projector does not follow, nothing
@@ -148,33 +151,95 @@ func (p *Projector) askBackends(ctx context.Context) (stores map[eventstore.UUID
 type waiter struct {
 	p     *Projector
 	token eventstore.Token
-	kept  Checkpoint
-	known bool    // behind was looked at
-	left  backlog // between kept, as it was then, and the token
+	kept  Checkpoint // of the lane that is furthest behind
+	known int        // how many lanes there were when left was looked at; 0: it was not
+	read  time.Time  // when it was
+	left  backlog    // between kept, as it was then, and the token
 }
 
 // look says if the token has been passed. Outages are waited out like a lag.
 func (w *waiter) look(ctx context.Context) (passed bool, err error) {
-	kept, err := w.p.load(ctx)
+	lanes, parked, err := w.p.durable(ctx)
 	if err != nil {
 		return false, unlessOutage(err)
 	}
-	w.kept = w.p.start(kept)
-	if !w.kept.Incarnation.IsZero() && w.kept.Incarnation != w.token.Incarnation {
-		return false, foreignToken(w.token, w.kept.Incarnation)
+	var late []cursor
+	for i, kept := range lanes {
+		if !kept.Incarnation.IsZero() && kept.Incarnation != w.token.Incarnation {
+			return false, foreignToken(w.token, kept.Incarnation)
+		}
+		if kept.Incarnation.IsZero() || kept.Position < w.token.Position {
+			late = append(late, cursor{lane: i, lanes: len(lanes), at: kept})
+		}
 	}
-	if !w.kept.Incarnation.IsZero() && w.kept.Position >= w.token.Position {
-		return true, nil
+	if len(late) == 0 {
+		return w.unlessParked(ctx, parked)
 	}
-	if w.known && w.kept.Position < w.left.last {
-		return false, nil // something to be handled is known to lie between
+	if w.kept = late[0].at; len(late) > 1 {
+		w.kept = w.p.lowest(&Version{Lanes: lanes})
 	}
-	covered, left, err := w.p.source.covers(ctx, w.kept, w.token)
+	if w.known == len(lanes) && lanes[w.left.lane].Position < w.left.last {
+		return false, nil // something to be handled is known to lie between, in a lane that has not come to it
+	}
+	if w.known == len(lanes) && w.left.more && time.Since(w.read) < coverInterval {
+		return false, nil // far behind: reading ahead of the worker at each of its steps would halve its speed
+	}
+	covered, left, err := w.p.source.covers(ctx, late, w.token)
 	if err != nil {
 		return false, unlessOutage(err)
 	}
-	w.known, w.left = true, left
-	return covered, nil
+	w.read = time.Now()
+	w.known, w.left = len(lanes), left
+	if covered {
+		return w.unlessParked(ctx, parked)
+	}
+	return false, nil
+}
+
+// durable returns the checkpoints of all lanes as they are kept, and the parked keys.
+func (p *Projector) durable(ctx context.Context) ([]Checkpoint, []Parked, error) {
+	if p.control == nil {
+		kept, err := p.loadKey(ctx, p.key)
+		return []Checkpoint{p.start(kept)}, nil, err
+	}
+	all, err := p.versions(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	v := p.version(all)
+	if v == nil {
+		return []Checkpoint{p.start(Checkpoint{})}, nil, nil
+	}
+	return v.Lanes, v.Parked, nil
+}
+
+// unlessParked says that the token has been passed; ErrParked if the entry that it is of
+// waits under a parked key. An outage leaves it open.
+func (w *waiter) unlessParked(ctx context.Context, parked []Parked) (passed bool, err error) {
+	for _, k := range parked {
+		if w.token.Position < k.Position || w.token.Position > k.Through {
+			continue
+		}
+		waits, err := w.waits(ctx, k)
+		switch {
+		case err != nil:
+			return false, unlessOutage(err)
+		case waits:
+			return true, &eventstore.Error{Kind: eventstore.ErrParked, Op: "wait", Stream: k.Stream, Wanted: "entry at position " + w.token.Position.String(),
+				Found: k.String(), Hint: "mend what its handler needs, then retry or skip it (wattle projector parked)"}
+		}
+	}
+	return true, nil
+}
+
+// waits says if the entry at the token's position belongs to a parked key.
+func (w *waiter) waits(ctx context.Context, k Parked) (bool, error) {
+	f := eventstore.Filter{AcceptTrimmed: true, Slots: []eventstore.Slot{k.Slot()}, Categories: w.p.source.categories()}
+	p, err := w.p.store.ReadFeed(ctx, w.token.Position-1, f, 1)
+	if err != nil {
+		return false, err
+	}
+	return len(p.Entries) == 1 && p.Entries[0].Position == w.token.Position && p.Entries[0].Stream.Key() == k.StreamKey, nil
 }
 
 func unlessOutage(err error) error {
@@ -186,7 +251,7 @@ func unlessOutage(err error) error {
 
 func (w *waiter) late(cause error) error {
 	return &LagError{Key: w.p.key, Wanted: w.token.Position, Reached: w.kept.Position, Behind: w.left.entries,
-		More: w.left.more || !w.known, Last: w.p.Status().LastError, Err: cause}
+		More: w.left.more || w.known == 0, Last: w.p.Status().LastError, Err: cause}
 }
 
 func foreignToken(t eventstore.Token, found ...eventstore.UUID) error {

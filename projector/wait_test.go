@@ -46,6 +46,30 @@ func TestWaitPassesWhatDoesNotConcernIt(t *testing.T) {
 	}
 }
 
+// Waiting for an entry of one lane does not take until the other lanes, which have nothing
+// to do, have kept that they passed it over.
+func TestWaitForOneLaneOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, l := newEnv(t, nil), newLedger()
+		slow := &worker{ledger: l, before: func(_ context.Context, s projector.Step) error {
+			if len(s.Batch) > 0 {
+				time.Sleep(300 * time.Millisecond) // Wait looks meanwhile, and sees that it is not handled
+			}
+			return nil
+		}}
+		w := e.start(slow, projector.Options{Lanes: 256})
+		e.ok(w.p.Wait(within(t), e.spread(256, 256)))
+		time.Sleep(time.Minute)
+		began := time.Now()
+		for i := range 5 {
+			e.ok(w.p.Wait(within(t), e.spread(1+i, 1+i)))
+		}
+		if took := time.Since(began); took > 5*(5*300*time.Millisecond+eventstore.DefaultPollInterval) {
+			t.Errorf("waiting took %v", took)
+		}
+	})
+}
+
 func TestWaitSaysHowFarBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEnv(t, nil)

@@ -188,12 +188,12 @@ func (d *uvarints) next() uint64 {
 	return v
 }
 
-// recentAfter returns the digest behind further entries. A digest made under
+// recentAfter returns the digest of a checkpoint behind further entries. One made under
 // another filter cannot be continued and begins anew.
-func recentAfter(recent []byte, filter uint32, entries []eventstore.Entry) []byte {
-	w, ok := decodeWindow(recent)
+func recentAfter(from Checkpoint, filter uint32, entries []eventstore.Entry) []byte {
+	w, ok := decodeWindow(from.Recent)
 	if !ok || w.filter != filter {
-		w = window{filter: filter}
+		w = window{filter: filter, start: from.Position}
 	}
 	for i := range entries {
 		w.add(&entries[i])
@@ -202,7 +202,7 @@ func recentAfter(recent []byte, filter uint32, entries []eventstore.Entry) []byt
 }
 
 // recentPast is recentAfter for one entry, under the filter of another digest.
-func recentPast(recent, like []byte, e eventstore.Entry) []byte {
+func recentPast(from Checkpoint, like []byte, e eventstore.Entry) []byte {
 	w, _ := decodeWindow(like)
-	return recentAfter(recent, w.filter, []eventstore.Entry{e})
+	return recentAfter(from, w.filter, []eventstore.Entry{e})
 }

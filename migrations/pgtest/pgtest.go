@@ -45,8 +45,15 @@ var shared struct {
 
 // Main runs the tests of a binary, ends its server and exits. Use it as the whole TestMain of a package that calls this
 // one.
-func Main(m *testing.M) {
-	code := m.Run()
+func Main(m *testing.M) { os.Exit(M{m}.Run()) }
+
+// M is a testing.M whose Run ends the server that the tests have shared, for a TestMain
+// that has more to do afterwards.
+type M struct{ *testing.M }
+
+// Run runs the tests, and returns the exit code.
+func (m M) Run() int {
+	code := m.M.Run()
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.server != nil {
@@ -55,7 +62,7 @@ func Main(m *testing.M) {
 		}
 		shared.server.Close()
 	}
-	os.Exit(code)
+	return code
 }
 
 // DSN is the connection URL of the server that this binary's tests share, started if need be.

@@ -18,21 +18,15 @@ import (
 	"github.com/wattle-es/wattle/projector"
 )
 
-const (
-	// maxAttempts of one batch that meets serialization failures or deadlocks; the
-	// projector tries again after that, with longer pauses.
-	maxAttempts     = 10
-	attemptPause    = 5 * time.Millisecond // doubles with each attempt up to the longest, half of it random
-	longestPause    = 100 * time.Millisecond
-	rollbackTimeout = time.Second
-)
-
-// Checkpoints implements projector.Checkpoints in PostgreSQL.
+// Checkpoints implements projector.Control in PostgreSQL. It may be used from several
+// goroutines at once.
 type Checkpoints struct {
-	pool    *pgxpool.Pool
-	sql     statements
-	ttl     time.Duration
-	mistake error // in the options; every method returns it
+	pool       *pgxpool.Pool
+	sql        statements
+	control    controlStatements
+	ttl        time.Duration
+	invalidate func(projector.Key)
+	mistake    error // in the options; every method returns it
 }
 
 // NewCheckpoints returns the checkpoints in a database. The pool stays the
@@ -41,9 +35,16 @@ func NewCheckpoints(pool *pgxpool.Pool, o *Options) *Checkpoints {
 	if o == nil {
 		o = &Options{}
 	}
-	c := &Checkpoints{pool: pool, ttl: o.TTL, sql: newStatements(o.Schema)}
+	schema := o.Schema
+	if schema == "" {
+		schema = DefaultSchema
+	}
+	c := &Checkpoints{pool: pool, ttl: o.TTL, invalidate: o.Invalidate, sql: newStatements(schema), control: newControlStatements(schema)}
 	if c.ttl == 0 {
 		c.ttl = eventstore.DefaultLeaseTTL
+	}
+	if c.invalidate == nil {
+		c.invalidate = func(projector.Key) {}
 	}
 	switch {
 	case pool == nil:
@@ -59,10 +60,19 @@ func invalid(wanted, found string) error {
 }
 
 // Load returns the checkpoint of a key, the zero Checkpoint if there is none.
-func (c *Checkpoints) Load(ctx context.Context, key projector.Key) (projector.Checkpoint, error) {
+func (c *Checkpoints) Load(ctx context.Context, key projector.Key) (found projector.Checkpoint, err error) {
 	if c.mistake != nil {
 		return projector.Checkpoint{}, c.mistake
 	}
+	// Where SERIALIZABLE is the default a read, too, may lose against others.
+	err = c.again(ctx, func() error {
+		found, err = c.load(ctx, key)
+		return err
+	})
+	return found, err
+}
+
+func (c *Checkpoints) load(ctx context.Context, key projector.Key) (projector.Checkpoint, error) {
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
 		return projector.Checkpoint{}, translate("load checkpoint", err, connecting)
@@ -73,15 +83,22 @@ func (c *Checkpoints) Load(ctx context.Context, key projector.Key) (projector.Ch
 	return found, drop(ctx, conn.Conn(), err)
 }
 
-// Save replaces a checkpoint, or answers ErrFenced.
-func (c *Checkpoints) Save(ctx context.Context, key projector.Key, from, to projector.Checkpoint) error {
+// Save replaces a checkpoint, or answers ErrFenced. What the step parks, unparks or
+// skips goes into the same transaction.
+func (c *Checkpoints) Save(ctx context.Context, s projector.Step) error {
 	if c.mistake != nil {
 		return c.mistake
 	}
-	return c.again(ctx, func() error { return c.save(ctx, step{key: key, from: from, to: to}) })
+	return c.again(ctx, c.confirmed(s.Key, func() error {
+		if len(s.Park) > 0 || len(s.Unpark) > 0 || len(s.Skipped) > 0 {
+			return c.transact(ctx, s, func(context.Context, pgx.Tx) error { return nil })
+		}
+		return c.save(ctx, s)
+	}))
 }
 
-func (c *Checkpoints) save(ctx context.Context, s step) error {
+// save moves the checkpoint alone: one statement.
+func (c *Checkpoints) save(ctx context.Context, s projector.Step) error {
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
 		return translate("save checkpoint", err, connecting)
@@ -95,11 +112,26 @@ func (c *Checkpoints) save(ctx context.Context, s step) error {
 	if tag.RowsAffected() == 1 {
 		return nil
 	}
-	found, err := c.read(ctx, conn, s.key)
+	found, err := c.read(ctx, conn, s.Key)
 	if err != nil {
 		return translate("save checkpoint", err, reading)
 	}
-	return projector.FencedError(s.key, s.from, found)
+	return projector.FencedError(s.Key, s.From, found)
+}
+
+// confirmed wraps an attempt: unless it returns nil, Options.Invalidate is called when
+// it has ended, however it ends.
+func (c *Checkpoints) confirmed(key projector.Key, attempt func() error) func() error {
+	return func() (err error) {
+		err = errNotYours // stands if the attempt does not return
+		defer func() {
+			if err != nil {
+				c.invalidate(key)
+			}
+		}()
+		err = attempt()
+		return err
+	}
 }
 
 // again makes attempts until one ends otherwise than by losing against other
@@ -113,7 +145,7 @@ func (c *Checkpoints) again(ctx context.Context, attempt func() error) error {
 		}
 		if n == maxAttempts {
 			return &eventstore.Error{Kind: eventstore.ErrOverloaded, Op: "project", Err: lost.err,
-				Wanted: "to commit a batch", Found: fmt.Sprintf("%d attempts lost against other transactions", n)}
+				Wanted: "to commit", Found: fmt.Sprintf("%d attempts lost against other transactions", n)}
 		}
 		pause := min(attemptPause<<n, longestPause)
 		timer := time.NewTimer(pause/2 + rand.N(pause/2))
@@ -131,26 +163,46 @@ type querier interface {
 }
 
 func (c *Checkpoints) read(ctx context.Context, q querier, key projector.Key) (projector.Checkpoint, error) {
-	var (
-		standby                                        bool
-		epoch, timeline, position, markPosition, seqno int64
-		holder, incarnation, markID                    pgtype.UUID
-		recent                                         []byte
-	)
+	var standby bool
+	var row checkpointRow
 	err := q.QueryRow(ctx, c.sql.load, key.Projector, int64(key.Version), int64(key.Lane)).
-		Scan(&standby, &epoch, &holder, &incarnation, &timeline, &position, &markPosition, &markID, &seqno, &recent)
-	if err == nil && standby { // it may lag, or have been the primary once
-		err = &eventstore.Error{Kind: eventstore.ErrReadOnly, Op: "load checkpoint", Wanted: "the primary", Found: "a server in recovery", Hint: "connect to the primary"}
+		Scan(append([]any{&standby}, row.fields()...)...)
+	if err == nil && standby {
+		err = errStandby("load checkpoint")
 	}
-	if err != nil || epoch == 0 {
+	if err != nil {
 		return projector.Checkpoint{}, err
 	}
+	return row.checkpoint(), nil
+}
+
+// errStandby: it may lag, or have been the primary once.
+func errStandby(op string) error {
+	return &eventstore.Error{Kind: eventstore.ErrReadOnly, Op: op, Wanted: "the primary", Found: "a server in recovery", Hint: "connect to the primary"}
+}
+
+// checkpointRow is scanned from the columns checkpointColumns.
+type checkpointRow struct {
+	epoch, timeline, position, markPosition, seqno int64
+	holder, incarnation, markID                    pgtype.UUID
+	recent                                         []byte
+}
+
+// checkpointColumns may be NULL of a row that is missing.
+const checkpointColumns = "coalesce(c.epoch, 0), c.holder, c.incarnation, coalesce(c.timeline, 0), coalesce(c.position, 0)," +
+	" coalesce(c.mark_position, 0), c.mark_id, coalesce(c.seqno, 0), "
+
+func (r *checkpointRow) fields() []any {
+	return []any{&r.epoch, &r.holder, &r.incarnation, &r.timeline, &r.position, &r.markPosition, &r.markID, &r.seqno, &r.recent}
+}
+
+func (r *checkpointRow) checkpoint() projector.Checkpoint {
 	return projector.Checkpoint{
-		Epoch: eventstore.Epoch(epoch), Holder: holder.Bytes, Incarnation: incarnation.Bytes, Timeline: uint64(timeline),
-		Position: eventstore.Position(position),
-		Mark:     eventstore.PositionMark{Position: eventstore.Position(markPosition), ID: markID.Bytes},
-		Seqno:    eventstore.Seqno(seqno), Recent: recent,
-	}, nil
+		Epoch: eventstore.Epoch(r.epoch), Holder: r.holder.Bytes, Incarnation: r.incarnation.Bytes, Timeline: uint64(r.timeline),
+		Position: eventstore.Position(r.position),
+		Mark:     eventstore.PositionMark{Position: eventstore.Position(r.markPosition), ID: r.markID.Bytes},
+		Seqno:    eventstore.Seqno(r.seqno), Recent: r.recent,
+	}
 }
 
 // setTimeout bounds how long the transaction may idle, for this transaction only.
@@ -160,17 +212,21 @@ const setTimeout = "SELECT set_config('idle_in_transaction_session_timeout', $1,
 type statements struct{ load, insert, update string }
 
 func newStatements(schema string) statements {
-	if schema == "" {
-		schema = DefaultSchema
-	}
 	table := pgx.Identifier{schema, "checkpoints"}.Sanitize()
+	const columns = " (projector, version, lane, epoch, holder, incarnation, timeline, position, mark_position, mark_id, seqno, recent)"
 	return statements{
-		load: "SELECT pg_is_in_recovery(), coalesce(epoch, 0), holder, incarnation, coalesce(timeline, 0), coalesce(position, 0)," +
-			" coalesce(mark_position, 0), mark_id, coalesce(seqno, 0), recent FROM (SELECT 1) AS one LEFT JOIN " + table +
-			" ON projector = $1 AND version = $2 AND lane = $3",
-		insert: "INSERT INTO " + table +
-			" (projector, version, lane, epoch, holder, incarnation, timeline, position, mark_position, mark_id, seqno, recent)" +
-			" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING",
+		load: "SELECT pg_is_in_recovery(), " + checkpointColumns + "c.recent FROM (SELECT 1) AS one LEFT JOIN " + table +
+			" AS c ON c.projector = $1 AND c.version = $2 AND c.lane = $3",
+		// A version that is registered has its lanes, all of them, and no others: a worker
+		// that knows of another number is too late. The row lock, taken before that of the
+		// checkpoint as Update does, makes it wait for an Update and see what it has done.
+		insert: "WITH registered AS MATERIALIZED (SELECT lanes FROM " + pgx.Identifier{schema, "projectors"}.Sanitize() +
+			" WHERE projector = $1 AND version = $2 FOR SHARE)" +
+			" INSERT INTO " + table + " AS c" + columns +
+			" SELECT $1::text, $2::int, $3::int, $4::bigint, $5::uuid, $6::uuid, $7::bigint, $8::bigint, $9::bigint, $10::uuid, $11::bigint, $12::bytea" +
+			" WHERE NOT EXISTS (SELECT FROM registered WHERE lanes <= $3)" +
+			" ON CONFLICT (projector, version, lane) DO UPDATE SET " + setCheckpoint +
+			" WHERE c.epoch = 0 AND c.holder = '00000000-0000-0000-0000-000000000000' AND c.position = 0 AND c.seqno = 0",
 		update: "UPDATE " + table + " SET epoch = $4, holder = $5, incarnation = $6, timeline = $7, position = $8," +
 			" mark_position = $9, mark_id = $10, seqno = $11, recent = $12, updated = now()" +
 			" WHERE projector = $1 AND version = $2 AND lane = $3" +
@@ -178,18 +234,27 @@ func newStatements(schema string) statements {
 	}
 }
 
+const setCheckpoint = "epoch = excluded.epoch, holder = excluded.holder, incarnation = excluded.incarnation, timeline = excluded.timeline," +
+	" position = excluded.position, mark_position = excluded.mark_position, mark_id = excluded.mark_id, seqno = excluded.seqno," +
+	" recent = excluded.recent, updated = now()"
+
 // swap returns the statement that replaces one checkpoint by another, and moves
-// one row if the kept one is the one expected. Nobody has epoch 0, so that one
-// stands for "none yet".
-func (q *statements) swap(s step) (string, []any) {
-	to, from := s.to, s.from
-	args := []any{s.key.Projector, int64(s.key.Version), int64(s.key.Lane),
-		int64(to.Epoch), uuid(to.Holder), uuid(to.Incarnation), int64(to.Timeline), int64(to.Position),
-		int64(to.Mark.Position), uuid(to.Mark.ID), int64(to.Seqno), append([]byte{}, to.Recent...)}
-	if from.Epoch == 0 {
+// one row if the kept one is the one expected. The zero checkpoint stands for "none
+// yet", be there a row that nobody has claimed or not.
+func (q *statements) swap(s projector.Step) (string, []any) {
+	from := s.From
+	args := checkpointArgs(s.Key, s.To)
+	if from.Same(projector.Checkpoint{}) {
 		return q.insert, args
 	}
 	return q.update, append(args, int64(from.Epoch), uuid(from.Holder), int64(from.Position), int64(from.Seqno))
+}
+
+// checkpointArgs are $1 to $12 of the statements that write a checkpoint.
+func checkpointArgs(key projector.Key, to projector.Checkpoint) []any {
+	return []any{key.Projector, int64(key.Version), int64(key.Lane),
+		int64(to.Epoch), uuid(to.Holder), uuid(to.Incarnation), int64(to.Timeline), int64(to.Position),
+		int64(to.Mark.Position), uuid(to.Mark.ID), int64(to.Seqno), append([]byte{}, to.Recent...)}
 }
 
 func uuid(u eventstore.UUID) pgtype.UUID { return pgtype.UUID{Bytes: u, Valid: true} }

@@ -75,7 +75,7 @@ func kindOf(code string) (hint string, kind error) {
 	case "25006":
 		return "connect to the primary", eventstore.ErrReadOnly
 	case "42501":
-		return "grant the role SELECT, INSERT and UPDATE on table checkpoints", eventstore.ErrUnavailable
+		return "grant the role SELECT, INSERT, UPDATE and DELETE on the tables checkpoints, projectors, parked and skipped", eventstore.ErrUnavailable
 	case "55P03", "57014": // lock not available, cancelled: another instance's transaction stands before ours
 		return "another transaction holds the checkpoint", eventstore.ErrOverloaded
 	}
@@ -126,26 +126,36 @@ func hinted(err error, hint string) error {
 // committable refuses to commit a transaction that the handler's function has
 // left in no state for it.
 func committable(conn *pgx.Conn, batch []eventstore.Entry) error {
-	e := projector.NewEntryError(batch, nil)
+	err := unfit(conn)
+	if _, outage := errors.AsType[*eventstore.Error](err); err == nil || outage {
+		return err
+	}
+	e := projector.NewEntryError(batch, err)
+	e.Permanent = errors.Is(err, errEnded)
+	return e
+}
+
+var errEnded = errors.New("the handler ended the transaction itself")
+
+// unfit says why a transaction cannot be committed, if it cannot.
+func unfit(conn *pgx.Conn) error {
 	switch status := conn.PgConn().TxStatus(); {
 	case conn.IsClosed():
 		return &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: "project", Hint: "the connection was lost; nothing was committed"}
 	case conn.PgConn().IsBusy():
-		e.Err = errors.New("the handler returned with rows left open")
+		return errors.New("the handler returned with rows left open")
 	case status == 'E':
-		e.Err = errors.New("a statement of the handler failed and its error was not returned")
+		return errors.New("a statement of the handler failed and its error was not returned")
 	case status != 'T':
-		e.Err, e.Permanent = errors.New("the handler ended the transaction itself"), true
-	default:
-		return nil
+		return errEnded
 	}
-	return e
+	return nil
 }
 
 // ofCommit sorts an error of COMMIT.
 func ofCommit(batch []eventstore.Entry, err error) error {
 	pg, answered := errors.AsType[*pgconn.PgError](err)
-	if answered && !fatal(pg) && pg.Code[:2] == "23" { // a deferred constraint
+	if answered && !fatal(pg) && pg.Code[:2] == "23" && len(batch) > 0 { // a deferred constraint
 		return projector.NewEntryError(batch, err)
 	}
 	return translate("project", err, writing)

@@ -28,6 +28,11 @@
 // checkpoint, which tells, and a repetition of a step that did land is refused by
 // the comparison.
 //
+// # In the append's own transaction
+//
+// [Inline] is for what must be true together with the events, as names that are unique
+// over all streams: its effects are in the transaction that appends. It has no checkpoint.
+//
 // # The table
 //
 // Table checkpoints comes with the schema of package migrations. The read model
@@ -43,6 +48,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -62,6 +68,12 @@ type Options struct {
 	// longer does so in vain. COMMIT too is waited for that long: then its outcome is
 	// unknown, and the checkpoint tells.
 	TTL time.Duration
+	// Invalidate, if not nil, is called with the key of a step whose transaction was not
+	// confirmed as committed (it was refused or rolled back, or the answer was lost), for
+	// every attempt, and has returned when Handle or Save returns or tries again: what a
+	// handler keeps of the read model outside of it may be wrong from then on. It may be
+	// called from several goroutines at once.
+	Invalidate func(key projector.Key)
 }
 
 // Handler returns a handler that calls f with each event of a batch, in order,
@@ -113,55 +125,58 @@ func newHandler(pool *pgxpool.Pool, options []*Options, prepare func([]eventstor
 }
 
 // Handle applies a batch and moves the checkpoint, in one transaction.
-func (h *handler) Handle(ctx context.Context, key projector.Key, from, to projector.Checkpoint, batch []eventstore.Entry) error {
-	if len(batch) == 0 {
-		return h.Save(ctx, key, from, to)
+func (h *handler) Handle(ctx context.Context, s projector.Step) error {
+	if len(s.Batch) == 0 {
+		return h.Save(ctx, s)
 	}
 	if h.mistake != nil {
 		return h.mistake
 	}
-	return h.again(ctx, func() error {
-		apply, err := h.prepare(batch)
+	return h.again(ctx, h.confirmed(s.Key, func() error {
+		apply, err := h.prepare(s.Batch)
 		if err != nil {
 			return err
 		}
-		return h.transact(ctx, step{key: key, from: from, to: to, batch: batch}, apply)
-	})
+		return h.transact(ctx, s, apply)
+	}))
 }
 
-// step is one move of a checkpoint.
-type step struct {
-	key      projector.Key
-	from, to projector.Checkpoint
-	batch    []eventstore.Entry
+// Step does a step, and what f does, in one transaction: for handlers that need the step
+// itself, or a function that is made anew for each. What is said of Handler's function
+// goes for f; an error of it that is the fault of entries is a *projector.EntryError.
+func (c *Checkpoints) Step(ctx context.Context, s projector.Step, f func(ctx context.Context, tx pgx.Tx) error) error {
+	if c.mistake != nil {
+		return c.mistake
+	}
+	return c.again(ctx, c.confirmed(s.Key, func() error { return c.transact(ctx, s, f) }))
 }
 
 // transact makes one attempt.
-func (h *handler) transact(ctx context.Context, s step, apply effects) error {
-	conn, err := h.pool.Acquire(ctx)
+func (c *Checkpoints) transact(ctx context.Context, s projector.Step, apply effects) error {
+	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
 		return translate("project", err, connecting)
 	}
 	defer conn.Release() // closes the connection if a transaction is still open on it
 	began := time.Now()
-	tx, err := h.begin(ctx, conn.Conn(), s)
+	tx, err := c.begin(ctx, conn.Conn(), s)
 	if err != nil {
 		return drop(ctx, conn.Conn(), err)
 	}
 	defer rollback(ctx, tx) // also when the handler ends its goroutine
 	if err := apply(ctx, handlerTx{tx}); err != nil {
-		return drop(ctx, conn.Conn(), ofHandler(ctx, conn.Conn(), err, time.Since(began) >= h.ttl))
+		return drop(ctx, conn.Conn(), ofHandler(ctx, conn.Conn(), err, time.Since(began) >= c.ttl))
 	}
-	if err := committable(conn.Conn(), s.batch); err != nil {
+	if err := committable(conn.Conn(), s.Batch); err != nil {
 		return err
 	}
-	return drop(ctx, conn.Conn(), h.commit(ctx, tx, s.batch))
+	return drop(ctx, conn.Conn(), c.commit(ctx, tx, s.Batch))
 }
 
 // commit waits for an answer no longer than the TTL: a primary that was cut off from its
 // synchronous standby never gives one, while another has taken its place.
-func (h *handler) commit(ctx context.Context, tx pgx.Tx, batch []eventstore.Entry) error {
-	ctx, cancel := context.WithTimeout(ctx, h.ttl)
+func (c *Checkpoints) commit(ctx context.Context, tx pgx.Tx, batch []eventstore.Entry) error {
+	ctx, cancel := context.WithTimeout(ctx, c.ttl)
 	defer cancel()
 	if err := tx.Commit(ctx); err != nil {
 		return ofCommit(batch, err)
@@ -169,26 +184,21 @@ func (h *handler) commit(ctx context.Context, tx pgx.Tx, batch []eventstore.Entr
 	return nil
 }
 
-// begin opens the transaction with the checkpoint's update, in one round trip.
-func (h *handler) begin(ctx context.Context, conn *pgx.Conn, s step) (pgx.Tx, error) {
+// begin opens the transaction with the checkpoint's update and what the step does to
+// parked keys, in one round trip.
+func (c *Checkpoints) begin(ctx context.Context, conn *pgx.Conn, s projector.Step) (pgx.Tx, error) {
 	b := &pgx.Batch{}
 	b.BeginTx(pgx.TxOptions{})
-	b.Queue(setTimeout, fmt.Sprint(h.ttl.Milliseconds()))
-	update, args := h.sql.swap(s)
-	b.Queue(update, args...)
-	results := conn.SendBatch(ctx, b)
+	b.Queue(setTimeout, fmt.Sprint(c.ttl.Milliseconds()))
+	update, args := c.sql.swap(s)
 	var moved int64
-	var err error
-	for range b.Len() {
-		tag, e := results.Exec()
-		moved = tag.RowsAffected() // of the last one
-		if err == nil {
-			err = e
-		}
-	}
-	if e := results.Close(); err == nil {
-		err = e
-	}
+	b.Queue(update, args...).Exec(func(tag pgconn.CommandTag) error {
+		moved = tag.RowsAffected()
+		return nil
+	})
+	c.control.queue(b, s)
+	results := conn.SendBatch(ctx, b)
+	err := results.Close()
 	tx := results.Tx()
 	if err == nil && moved == 1 {
 		return tx, nil
@@ -197,11 +207,11 @@ func (h *handler) begin(ctx context.Context, conn *pgx.Conn, s step) (pgx.Tx, er
 	if err != nil {
 		return nil, translate("project", err, reading) // nothing was committed
 	}
-	found, err := h.read(ctx, tx, s.key)
+	found, err := c.read(ctx, tx, s.Key)
 	if err != nil {
 		return nil, translate("project", err, reading)
 	}
-	return nil, projector.FencedError(s.key, s.from, found)
+	return nil, projector.FencedError(s.Key, s.From, found)
 }
 
 // rollback ends a transaction that is still open, in a bounded time. Whatever

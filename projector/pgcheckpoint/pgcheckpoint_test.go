@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/memlog"
 	"github.com/wattle-es/wattle/projector"
 	"github.com/wattle-es/wattle/projector/pgcheckpoint"
 )
@@ -73,7 +74,7 @@ func TestCheckpointRoundTrip(t *testing.T) {
 		to := projector.Checkpoint{Epoch: eventstore.Epoch(i + 1), Holder: eventstore.NewUUID(), Incarnation: eventstore.NewUUID(), Timeline: 1<<32 - 1,
 			Position: eventstore.MaxNumber, Mark: eventstore.PositionMark{Position: eventstore.MaxNumber - 1, ID: eventstore.NewUUID()},
 			Seqno: eventstore.Seqno(i), Recent: bytes.Repeat([]byte{byte(i)}, i*500)}
-		e.ok(c.Save(t.Context(), key, from, to))
+		e.ok(c.Save(t.Context(), projector.Step{Key: key, From: from, To: to}))
 		found, err := c.Load(t.Context(), key)
 		if err != nil || fmt.Sprintf("%#v", found) != fmt.Sprintf("%#v", withRecent(to)) {
 			t.Fatalf("%v\nfound %#v\nwant  %#v", err, found, to)
@@ -87,7 +88,7 @@ func TestCheckpointRoundTrip(t *testing.T) {
 		} {
 			other := to
 			wrong(&other)
-			if err := c.Save(t.Context(), key, other, to); !errors.Is(err, eventstore.ErrFenced) {
+			if err := c.Save(t.Context(), projector.Step{Key: key, From: other, To: to}); !errors.Is(err, eventstore.ErrFenced) {
 				t.Errorf("from another %s: %v", name, err)
 			}
 		}
@@ -153,11 +154,10 @@ func TestCrashAtEveryStep(t *testing.T) {
 			}
 			return err
 		}, e.options())
-		// One entry a page would hide what is lost inside a batch.
-		p := projector.New(e.store, "p", "account", wholly{h}, nil)
+		step := e.next() // one batch: a projector would salvage a part of it
 		e.ok(pool.Ping(t.Context()))
 		cut.set(crash.onWrite)
-		_, err := p.CatchUp(within(t), 0)
+		err := h.Handle(within(t), step)
 		cut.set(nil)
 		if !errors.Is(err, crash.want) {
 			t.Errorf("%s: %v, want %v", crash.name, err, crash.want)
@@ -166,7 +166,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 			handled += 5
 		}
 		e.check(handled)
-		p = projector.New(e.store, "p", "account", e.handler(pool))
+		p := projector.New(e.store, "p", "account", e.handler(pool))
 		if more, err := p.CatchUp(within(t), 0); more || err != nil {
 			t.Errorf("%s: afterwards: more %v, %v", crash.name, more, err)
 		}
@@ -177,15 +177,20 @@ func TestCrashAtEveryStep(t *testing.T) {
 	}
 }
 
-// wholly hides which entry failed, so that what stands before it is not kept.
-type wholly struct{ projector.Handler }
-
-func (w wholly) Handle(ctx context.Context, key projector.Key, from, to projector.Checkpoint, batch []eventstore.Entry) error {
-	err := w.Handler.Handle(ctx, key, from, to, batch)
-	if e, ok := errors.AsType[*projector.EntryError](err); ok {
-		return projector.NewEntryError(batch, e.Err)
+// next is the step that handles all there is, as one who claims the lane.
+func (e *env) next() projector.Step {
+	e.t.Helper()
+	from, err := e.control().Load(e.t.Context(), pKey)
+	e.ok(err)
+	to := from
+	to.Epoch, to.Holder, to.Incarnation = from.Epoch+1, eventstore.NewUUID(), e.incarnation()
+	s := projector.Step{Key: pKey, From: from}
+	for entry, err := range e.store.Feed(e.t.Context(), from.Position, eventstore.Filter{}) {
+		e.ok(err)
+		s.Batch, to = append(s.Batch, entry), to.Past(entry, to)
 	}
-	return err
+	s.To = to
+	return s
 }
 
 func cutIf(yes bool) error {
@@ -254,7 +259,7 @@ func TestP5CutAtEveryMessage(t *testing.T) {
 				}
 				return errCut
 			})
-			p := projector.New(e.store, "p", "account", e.handler(pool), &projector.Options{PollInterval: 10 * time.Millisecond})
+			p := projector.New(e.store, "p", "account", e.handler(pool), &projector.Options{PollInterval: 10 * time.Millisecond, LeaseTTL: 300 * time.Millisecond})
 			stop := run(t, p)
 			handled += 3
 			e.ok(p.Wait(within(t), eventstore.Token{Incarnation: e.incarnation(), Position: eventstore.Position(handled)}))
@@ -317,26 +322,41 @@ func TestFrozenInsideTheTransaction(t *testing.T) {
 	var once sync.Once
 	o := e.options()
 	o.TTL = 300 * time.Millisecond
-	zombie := projector.New(e.store, "p", "account", pgcheckpoint.Handler(e.pool, events, func(ctx context.Context, tx pgx.Tx, ev projector.Event[Event]) error {
+	mute := &muteLog{Log: e.store.Log().(*memlog.Log)}
+	zombie := projector.New(eventstore.New(mute, nil), "p", "account", pgcheckpoint.Handler(e.pool, events, func(ctx context.Context, tx pgx.Tx, ev projector.Event[Event]) error {
 		err := e.insert(ctx, tx, ev)
 		once.Do(func() { close(frozen); <-thaw })
 		return err
-	}, o))
-	ended := make(chan error, 1)
-	go func() { ended <- zombie.Run(context.Background()) }()
+	}, o), &projector.Options{LeaseTTL: o.TTL})
+	run(t, zombie)
 	<-frozen
+	mute.cut.Store(true) // what is frozen renews no lease
 	began := time.Now()
-	p := projector.New(e.store, "p", "account", e.handler(e.pool))
+	p := projector.New(e.store, "p", "account", e.handler(e.pool), &projector.Options{LeaseTTL: o.TTL})
 	run(t, p)
 	e.ok(p.Wait(within(t), e.deposit(5)))
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > o.TTL+5*time.Second {
 		t.Errorf("the successor waited %v", took)
 	}
 	close(thaw)
-	if err := <-ended; !errors.Is(err, eventstore.ErrFenced) {
-		t.Errorf("the zombie ended with %v", err)
-	}
+	mute.cut.Store(false)
+	time.Sleep(4 * o.TTL)
 	e.check(10)
+	e.ok(p.Wait(within(t), e.deposit(5)))
+	e.check(15)
+}
+
+// muteLog is a log whose leases cannot be reached while it is cut.
+type muteLog struct {
+	*memlog.Log
+	cut atomic.Bool
+}
+
+func (l *muteLog) UpdateLeases(ctx context.Context, u eventstore.LeaseUpdate) ([]eventstore.Lease, error) {
+	if l.cut.Load() {
+		return nil, &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: "test"}
+	}
+	return l.Log.UpdateLeases(ctx, u)
 }
 
 // A handler that is too slow for the TTL is told so, instead of being tried for ever.
@@ -350,7 +370,7 @@ func TestTooSlowForTTL(t *testing.T) {
 			return err
 		}
 		return e.insert(ctx, tx, ev)
-	}, o), &projector.Options{Tries: 2})
+	}, o), &projector.Options{Tries: 2, StopOnPoison: true})
 	err := p.Run(within(t))
 	entry, ok := errors.AsType[*projector.EntryError](err)
 	if !ok || entry.Seqno != 1 || !strings.Contains(err.Error(), "TTL") {
@@ -386,6 +406,24 @@ func TestSettingsEndWithTheTransaction(t *testing.T) {
 	}
 	if after := show(pool); inside != "7s" || after != before {
 		t.Errorf("before %q, inside %q, after %q", before, inside, after)
+	}
+}
+
+// A read may lose against others, too, where SERIALIZABLE is the default.
+func TestLostReadsAreTriedAgain(t *testing.T) {
+	e := newEnv(t)
+	schema := pgx.Identifier{e.schema}.Sanitize()
+	_, err := e.pool.Exec(t.Context(), strings.ReplaceAll(`ALTER TABLE S.checkpoints RENAME TO kept; CREATE SEQUENCE S.reads;
+		CREATE FUNCTION S.lost() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+			IF nextval('S.reads') < 4 THEN RAISE EXCEPTION 'lost' USING ERRCODE = '40001'; END IF; RETURN true; END $$;
+		CREATE VIEW S.checkpoints AS SELECT * FROM S.kept, S.lost() AS l WHERE l`, "S.", schema+"."))
+	e.ok(err)
+	_, err = e.pool.Exec(t.Context(), "INSERT INTO "+schema+".kept (projector, version, lane, position, mark_position, mark_id, epoch, holder, incarnation, timeline, seqno, recent) "+
+		"VALUES ('p', 1, 0, 7, 7, gen_random_uuid(), 1, gen_random_uuid(), gen_random_uuid(), 0, 0, '')")
+	e.ok(err)
+	found, err := pgcheckpoint.NewCheckpoints(e.pool, e.options()).Load(t.Context(), projector.Key{Projector: "p", Version: 1})
+	if err != nil || found.Position != 7 {
+		t.Errorf("%+v, %v", found, err)
 	}
 }
 

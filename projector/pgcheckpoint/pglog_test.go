@@ -117,7 +117,7 @@ func TestResumeOnPostgres(t *testing.T) {
 	// As if the server had failed over since: nothing is lost, so it goes on.
 	other := kept
 	other.Timeline++
-	e.ok(c.Save(t.Context(), key, kept, other))
+	e.ok(c.Save(t.Context(), projector.Step{Key: key, From: kept, To: other}))
 	p := projector.New(e.store, "p", "account", e.handler(e.pool))
 	e.deposit(1)
 	if _, err := p.CatchUp(within(t), 0); err != nil {
@@ -129,7 +129,7 @@ func TestResumeOnPostgres(t *testing.T) {
 	e.ok(err)
 	other = kept
 	other.Timeline++
-	e.ok(c.Save(t.Context(), key, kept, other))
+	e.ok(c.Save(t.Context(), projector.Step{Key: key, From: kept, To: other}))
 	entries := pgx.Identifier{e.schema, "entries"}.Sanitize()
 	_, err = e.pool.Exec(t.Context(), "DELETE FROM "+entries+" WHERE position = (SELECT min(position) + 60 FROM "+entries+")")
 	e.ok(err)

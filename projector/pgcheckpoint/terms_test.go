@@ -52,7 +52,7 @@ func TestHandlersThatMisbehave(t *testing.T) {
 			return err
 		},
 	} {
-		p := projector.New(e.store, "p", "account", pgcheckpoint.Handler(e.pool, events, f, e.options()), &projector.Options{Tries: 2, PageSize: 1})
+		p := projector.New(e.store, "p", "account", pgcheckpoint.Handler(e.pool, events, f, e.options()), &projector.Options{Tries: 2, PageSize: 1, StopOnPoison: true})
 		err := p.Run(within(t))
 		if entry, ok := errors.AsType[*projector.EntryError](err); !ok || entry.Seqno != 1 || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
@@ -77,14 +77,14 @@ func TestHandlersThatMisbehave(t *testing.T) {
 	e.check(3)
 }
 
-// An entry that cannot be decoded stops the projector with its name; what stands
-// before it is kept.
+// An entry that cannot be decoded stops a projector that is to stop, with its name; what
+// stands before it is kept.
 func TestUnknownTypeStops(t *testing.T) {
 	e := newEnv(t)
 	e.deposit(4)
 	e.append(eventstore.Event{Type: "vanished", Data: []byte("{}")})
 	e.deposit(2)
-	p := projector.New(e.store, "p", "account", e.handler(e.pool))
+	p := projector.New(e.store, "p", "account", e.handler(e.pool), &projector.Options{StopOnPoison: true})
 	err := p.Run(within(t))
 	entry, ok := errors.AsType[*projector.EntryError](err)
 	if !ok || entry.Seqno != 5 || entry.Stream != "account-a" || !entry.Permanent || !strings.Contains(err.Error(), "vanished") {
@@ -111,7 +111,7 @@ func TestBadSetUpIsNamed(t *testing.T) {
 		if _, err := h.Load(t.Context(), projector.Key{}); !errors.Is(err, eventstore.ErrInvalid) {
 			t.Error(err)
 		}
-		if err := h.Handle(t.Context(), projector.Key{}, projector.Checkpoint{}, projector.Checkpoint{}, []eventstore.Entry{{}}); !errors.Is(err, eventstore.ErrInvalid) {
+		if err := h.Handle(t.Context(), projector.Step{Batch: []eventstore.Entry{{}}}); !errors.Is(err, eventstore.ErrInvalid) {
 			t.Error(err)
 		}
 	}
@@ -159,7 +159,7 @@ func TestRoundTrips(t *testing.T) {
 		for i := range 3 { // the first ones prepare
 			cut.set(nil)
 			to := projector.Checkpoint{Epoch: 1, Holder: eventstore.UUID{1}, Position: eventstore.Position(i + 1)}
-			e.ok(h.Handle(t.Context(), key, from, to, []eventstore.Entry{e.entry()}))
+			e.ok(h.Handle(t.Context(), projector.Step{Key: key, From: from, To: to, Batch: []eventstore.Entry{e.entry()}}))
 			from = to
 			cut.mu.Lock()
 			trips = cut.writes

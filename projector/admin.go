@@ -1,0 +1,494 @@
+// Admin: what people, and other processes, do to projectors while workers keep running.
+
+package projector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/wattle-es/wattle/eventstore"
+)
+
+// Admin changes projectors from outside. Every change is one atomic step that fences all
+// lanes of what it changes, so it holds at once, whatever workers are doing: they lose
+// the batch they are at, load anew and go on by what they find. Methods may be called
+// from several goroutines and processes at once.
+//
+// Where a version is to be named, 0 is the live one. [ErrNotRegistered] if there is none.
+type Admin struct {
+	store   *eventstore.Store
+	control Control
+}
+
+// NewAdmin returns an Admin of the projectors whose control it is given.
+func NewAdmin(store *eventstore.Store, c Control) *Admin { return &Admin{store: store, control: c} }
+
+// Versions returns the versions of a projector in all backends, of all if name is empty.
+func (a *Admin) Versions(ctx context.Context, name string) ([]Version, error) {
+	return a.control.Versions(ctx, name)
+}
+
+// update has f change the versions of a projector that have a number, one a backend.
+func (a *Admin) update(ctx context.Context, name string, version int, f func(all []Version, chosen []*Version) error) (chosen int, err error) {
+	if name == "" {
+		return 0, invalidAdmin("the name of a projector", "none")
+	}
+	return chosen, a.control.Update(ctx, name, func(all []Version) ([]Version, error) {
+		v, err := number(all, name, version)
+		if err != nil {
+			return nil, err
+		}
+		chosen = v
+		return all, f(all, numbered(all, v))
+	})
+}
+
+// number is the version's number, that of the live one for 0.
+func number(all []Version, name string, version int) (int, error) {
+	for _, v := range all {
+		if v.Key.Version == version || version == 0 && v.Role == Live {
+			return v.Key.Version, nil
+		}
+	}
+	return 0, NotRegistered(Key{Projector: name, Version: version})
+}
+
+func numbered(all []Version, version int) (chosen []*Version) {
+	for i := range all {
+		if all[i].Key.Version == version {
+			chosen = append(chosen, &all[i])
+		}
+	}
+	return chosen
+}
+
+func invalidAdmin(wanted, found string) error {
+	return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "projector", Wanted: wanted, Found: found}
+}
+
+// Pause stops the work on a version until it is resumed. A batch that is being handled
+// is refused; nothing is lost.
+func (a *Admin) Pause(ctx context.Context, name string, version int) error {
+	_, err := a.update(ctx, name, version, func(_ []Version, chosen []*Version) error {
+		for _, v := range chosen {
+			v.Fence(pausedHolder)
+		}
+		return nil
+	})
+	return err
+}
+
+// Resume lets workers go on with a version that was paused.
+func (a *Admin) Resume(ctx context.Context, name string, version int) error {
+	_, err := a.update(ctx, name, version, func(_ []Version, chosen []*Version) error {
+		for _, v := range chosen {
+			for i := range v.Lanes {
+				if v.Lanes[i].Paused() {
+					v.Lanes[i].Epoch, v.Lanes[i].Holder = v.Lanes[i].Epoch+1, eventstore.UUID{}
+				}
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// Paused says if a version, or some lane of it, is paused.
+func (v Version) Paused() bool { return slices.ContainsFunc(v.Lanes, Checkpoint.Paused) }
+
+// Reset has a version handle everything again from the beginning, parked keys included;
+// its effects happen again. A read model must be emptied with it: where it is kept in
+// PostgreSQL pgcheckpoint does both in one transaction; better, rebuild under a new
+// version, which readers do not see before it is done. A version that is paused stays so.
+//
+// ErrTrimmed if what is to be handled is gone, unless acceptTrimmed.
+func (a *Admin) Reset(ctx context.Context, name string, version int, acceptTrimmed bool) error {
+	all, err := a.control.Versions(ctx, name)
+	if err == nil {
+		version, err = number(all, name, version)
+	}
+	if err != nil {
+		return err
+	}
+	// Held first: what is behind the reset checkpoint is there and stays.
+	for _, v := range numbered(all, version) {
+		if err := a.hold(ctx, v, acceptTrimmed); err != nil {
+			return err
+		}
+	}
+	_, err = a.update(ctx, name, version, func(_ []Version, chosen []*Version) error {
+		for _, v := range chosen {
+			ResetVersion(v)
+		}
+		return nil
+	})
+	return err
+}
+
+// ResetVersion sets a version back to the beginning, for use in Control.Update.
+func ResetVersion(v *Version) {
+	for i, c := range v.Lanes {
+		v.Lanes[i] = Checkpoint{Epoch: c.Epoch + 1}
+		if c.Paused() {
+			v.Lanes[i].Holder = pausedHolder
+		}
+	}
+	v.Parked = nil
+}
+
+// hold holds all that a version follows.
+func (a *Admin) hold(ctx context.Context, v *Version, acceptTrimmed bool) error {
+	name := "projector/" + Key{Projector: v.Key.base(), Version: v.Key.Version}.String()
+	if v.Scope.Stream != "" {
+		return a.setHold(ctx, eventstore.Hold{Name: name, Stream: v.Scope.Stream}, acceptTrimmed)
+	}
+	for _, c := range v.Scope.Categories {
+		if err := a.setHold(ctx, eventstore.Hold{Name: name, Category: c}, acceptTrimmed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *Admin) setHold(ctx context.Context, h eventstore.Hold, acceptTrimmed bool) error {
+	for range maxHoldMoves {
+		err := a.store.SetHold(ctx, h)
+		refused, ok := errors.AsType[*eventstore.Error](err)
+		if !ok || refused.Kind != eventstore.ErrTrimmed || !acceptTrimmed {
+			return err
+		}
+		if h.Stream != "" {
+			h.Seqno = refused.First
+		} else {
+			h.Position = refused.FirstPosition + 1
+		}
+	}
+	return &eventstore.Error{Kind: eventstore.ErrOverloaded, Op: "set hold", Wanted: "a hold on what is there", Found: "trims that ran ahead of it each time", Hint: "try again"}
+}
+
+// Rebuild registers a new version that follows what the live one does, from the
+// beginning and in its shadow, and returns its number. Workers that build any version,
+// see [NewVersioned], begin with it by themselves. What was trimmed is not part of it
+// unless its handler takes snapshots; ErrTrimmed then, unless acceptTrimmed.
+func (a *Admin) Rebuild(ctx context.Context, name string, acceptTrimmed bool) (version int, err error) {
+	var added []Version
+	_, err = a.update(ctx, name, 0, func(all []Version, live []*Version) error {
+		version, added = 0, nil
+		for _, v := range all {
+			version = max(version, v.Key.Version+1)
+		}
+		for _, v := range live {
+			next := Version{Key: v.Key, Role: Shadow, Scope: v.Scope, Lanes: make([]Checkpoint, len(v.Lanes))}
+			next.Key.Version = version
+			for i := range next.Lanes {
+				next.Lanes[i].Epoch = 1
+			}
+			added = append(added, next)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for i := range added {
+		if err := a.hold(ctx, &added[i], acceptTrimmed); err != nil {
+			return 0, err
+		}
+	}
+	return version, a.control.Update(ctx, name, func(all []Version) ([]Version, error) {
+		if _, err := number(all, name, version); err == nil {
+			return nil, &eventstore.Error{Kind: eventstore.ErrAlreadyWritten, Op: "rebuild " + name, Wanted: "version " + strconv.Itoa(version) + " to be new",
+				Found: "that it is registered already", Hint: "somebody else began a rebuild meanwhile"}
+		}
+		return append(all, slices.Clone(added)...), nil
+	})
+}
+
+// SwitchOptions say when a version may take the live one's place; nil and the zero value
+// are the defaults.
+type SwitchOptions struct {
+	// MaxBehind is how many positions the new version may lack of the live one in its
+	// lowest lane; what it lacks it handles after the switch. 0 means DefaultMaxBehind, but
+	// no more than a tenth of what the live one has come through.
+	MaxBehind uint64
+	// Force switches however far it is behind.
+	Force bool
+	// LeaveParked switches although keys are parked in the live version. What waits there
+	// has had no effects outside of the read model yet, and never will: the new version
+	// takes the live one to have had all through the place where it stands.
+	LeaveParked bool
+	// Compare, if given, is called first with the numbers of both; an error of it leaves
+	// everything as it is.
+	Compare func(ctx context.Context, live, next int) error
+}
+
+// Switch makes a version live and the one that was its shadow, in all backends at once.
+// Readers and waiters that follow the live version follow. What the old version has had
+// effects of the new one has not again, though it may still have to handle it; the old
+// one goes on in the shadow for as long as workers build it, so that switching back, too,
+// is one step. Switching to the version that is live changes nothing.
+func (a *Admin) Switch(ctx context.Context, name string, version int, o *SwitchOptions) error {
+	if o == nil {
+		o = &SwitchOptions{}
+	}
+	if version < 1 {
+		return invalidAdmin("the number of a version", strconv.Itoa(version))
+	}
+	if o.Compare != nil {
+		all, err := a.control.Versions(ctx, name)
+		if err != nil {
+			return err
+		}
+		live, err := number(all, name, 0)
+		if err != nil {
+			return err
+		}
+		if err := o.Compare(ctx, live, version); err != nil {
+			return err
+		}
+	}
+	_, err := a.update(ctx, name, version, func(all []Version, chosen []*Version) error {
+		for _, v := range chosen {
+			if err := o.takeOver(all, v); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// most is how far a version may be behind the live one.
+func (o *SwitchOptions) most(live *Version) uint64 {
+	if o.MaxBehind > 0 {
+		return o.MaxBehind
+	}
+	return min(DefaultMaxBehind, live.lowest()/10)
+}
+
+// takeOver makes one version live in its backend.
+func (o *SwitchOptions) takeOver(all []Version, next *Version) error {
+	i := slices.IndexFunc(all, func(v Version) bool { return v.Key.Projector == next.Key.Projector && v.Role == Live })
+	if next.Role == Live {
+		return nil
+	}
+	if i >= 0 {
+		live := &all[i]
+		if len(live.Parked) > 0 && !o.LeaveParked {
+			return &eventstore.Error{Kind: eventstore.ErrParked, Op: "switch " + next.Key.String(), Wanted: "no parked keys in the live version, " + live.Key.String(),
+				Found: fmt.Sprintf("%d, as %s", len(live.Parked), live.Parked[0]), Hint: "retry or skip them first, or leave them: then they never have effects outside of the read model"}
+		}
+		if behind := live.aheadOf(next); behind > o.most(live) && !o.Force {
+			return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "switch " + next.Key.String(), Wanted: fmt.Sprintf("a version at most %d positions behind the live one", o.most(live)),
+				Found: fmt.Sprintf("%d", behind), Hint: "wait until it is built (wattle projector show), or force it"}
+		}
+		next.Quiet = live.done()
+		live.Role = Shadow
+		live.Fence(live.holderBehind())
+	}
+	next.Role = Live
+	next.Fence(next.holderBehind())
+	return nil
+}
+
+// holderBehind is who holds the lanes behind a change: nobody, or the pause.
+func (v *Version) holderBehind() eventstore.UUID {
+	if v.Paused() {
+		return pausedHolder
+	}
+	return eventstore.UUID{}
+}
+
+// place measures a checkpoint of the version.
+func (v *Version) place(c Checkpoint) uint64 {
+	if v.Scope.Stream != "" {
+		return uint64(c.Seqno)
+	}
+	return uint64(c.Position)
+}
+
+func (v *Version) lowest() uint64 {
+	low := v.place(v.Lanes[0])
+	for _, c := range v.Lanes {
+		low = min(low, v.place(c))
+	}
+	return low
+}
+
+// aheadOf is by how much the version's lowest lane is ahead of another's.
+func (v *Version) aheadOf(o *Version) uint64 { return v.lowest() - min(v.lowest(), o.lowest()) }
+
+// done are the places through which the effects of a version have been had, by it or by
+// one before it, lane by lane. A version that has lanes of other slots than the one it
+// took over from needs them slot by slot, as long as it is not past all of that.
+func (v *Version) done() []uint64 {
+	done := make([]uint64, len(v.Lanes))
+	for i, c := range v.Lanes {
+		done[i] = v.place(c)
+	}
+	if len(v.Quiet) == 0 || slices.Max(v.Quiet) <= v.lowest() {
+		return done
+	}
+	slots := make([]uint64, eventstore.Slots)
+	for s := range slots {
+		slots[s] = max(done[LaneOf(eventstore.Slot(s), len(done))], v.Quiet[LaneOf(eventstore.Slot(s), len(v.Quiet))])
+	}
+	return slots
+}
+
+// Rollback makes the version live again that the live one stands in the shadow of: the
+// highest version below it that is still there, however far behind that is and whatever
+// is parked. It returns its number.
+func (a *Admin) Rollback(ctx context.Context, name string, o *SwitchOptions) (version int, err error) {
+	all, err := a.control.Versions(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	live, err := number(all, name, 0)
+	if err != nil {
+		return 0, err
+	}
+	for _, v := range all {
+		if v.Key.Version < live {
+			version = max(version, v.Key.Version)
+		}
+	}
+	if version == 0 {
+		return 0, &eventstore.Error{Kind: ErrNotRegistered, Op: "rollback " + name, Wanted: "a version below " + strconv.Itoa(live), Found: "none", Hint: "name the version to switch to"}
+	}
+	if o == nil {
+		o = &SwitchOptions{}
+	}
+	// It is instant: what the old version lacks it handles after the switch.
+	return version, a.Switch(ctx, name, version, &SwitchOptions{Force: true, LeaveParked: true, Compare: o.Compare})
+}
+
+// Drop removes a version: its checkpoints, parked keys and holds. Its read model is the
+// caller's to remove. Workers of it stop with ErrFenced, those of a Versioned go on with the
+// others. ErrInvalid if it is live and others are there.
+func (a *Admin) Drop(ctx context.Context, name string, version int) error {
+	if version < 1 {
+		return invalidAdmin("the number of a version", strconv.Itoa(version))
+	}
+	var gone []Version
+	err := a.control.Update(ctx, name, func(all []Version) ([]Version, error) {
+		if _, err := number(all, name, version); err != nil {
+			return nil, err
+		}
+		for _, v := range all {
+			if v.Key.Version == version && v.Role == Live && slices.ContainsFunc(all, func(o Version) bool { return o.Key.Version != version }) {
+				return nil, invalidAdmin("a version that is not live", "version "+strconv.Itoa(version)+", which is: switch to another one first")
+			}
+		}
+		gone = nil
+		return slices.DeleteFunc(all, func(v Version) bool {
+			if v.Key.Version == version {
+				gone = append(gone, v)
+			}
+			return v.Key.Version == version
+		}), nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, v := range gone {
+		if err := a.release(ctx, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release gives up the holds of a version.
+func (a *Admin) release(ctx context.Context, v Version) error {
+	name := "projector/" + Key{Projector: v.Key.base(), Version: v.Key.Version}.String()
+	for _, k := range v.Parked {
+		for _, q := range k.Queue {
+			if err := a.store.ReleaseHold(ctx, name+parkedHold, "", q.Stream); err != nil {
+				return err
+			}
+		}
+	}
+	if v.Scope.Stream != "" {
+		return a.store.ReleaseHold(ctx, name, "", v.Scope.Stream)
+	}
+	for _, c := range v.Scope.Categories {
+		if err := a.store.ReleaseHold(ctx, name, c, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Retry has the worker handle the entries of a parked key again, those of all parked
+// keys if streamKey is empty, and returns how many keys that are.
+func (a *Admin) Retry(ctx context.Context, name string, version int, streamKey string) (keys int, err error) {
+	return a.request(ctx, name, version, streamKey, func(k *Parked) { k.Request, k.Note = Retry, "" })
+}
+
+// Skip gives up the entry at fault of a parked key, for the reason given, which is kept
+// with the entry; those behind it are handled. Nothing else ever skips an entry.
+func (a *Admin) Skip(ctx context.Context, name string, version int, streamKey, why string) error {
+	if streamKey == "" {
+		return invalidAdmin("the key to skip an entry of", "none")
+	}
+	_, err := a.request(ctx, name, version, streamKey, func(k *Parked) { k.Request, k.Note = Skip, clip(why, MaxNoteBytes) })
+	return err
+}
+
+func (a *Admin) request(ctx context.Context, name string, version int, streamKey string, f func(*Parked)) (keys int, err error) {
+	_, err = a.update(ctx, name, version, func(_ []Version, chosen []*Version) error {
+		keys = 0
+		for _, v := range chosen {
+			keys += v.request(streamKey, f)
+		}
+		if keys == 0 && streamKey != "" {
+			return invalidAdmin("a parked key", strconv.Quote(streamKey)+", which is not parked")
+		}
+		return nil
+	})
+	return keys, err
+}
+
+// request changes parked keys and fences their lanes, so that their workers see it.
+func (v *Version) request(streamKey string, f func(*Parked)) (keys int) {
+	lanes := map[int]bool{}
+	for i := range v.Parked {
+		if k := &v.Parked[i]; streamKey == "" || k.StreamKey == streamKey {
+			f(k)
+			keys++
+			lanes[LaneOf(k.Slot(), len(v.Lanes))] = true
+		}
+	}
+	for lane := range lanes {
+		c := &v.Lanes[lane]
+		c.Epoch++
+		if !c.Paused() {
+			c.Holder = eventstore.UUID{}
+		}
+	}
+	return keys
+}
+
+// Skipped returns the records of the entries that a version has given up.
+func (a *Admin) Skipped(ctx context.Context, name string, version int) ([]Parked, error) {
+	all, err := a.control.Versions(ctx, name)
+	if err == nil {
+		version, err = number(all, name, version)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var records []Parked
+	for _, v := range numbered(all, version) {
+		one, err := a.control.Skipped(ctx, v.Key)
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, one...)
+	}
+	return records, nil
+}
