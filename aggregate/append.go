@@ -51,6 +51,10 @@ func (r *run[S, C, E]) append(ctx context.Context, events [][]E) (results []Resu
 
 // notAppended says what is to be done about an append that has failed.
 func (r *run[S, C, E]) notAppended(a eventstore.Append, outcomes []outcome[S, E], resent bool, err error) (_ []Result[S, E], refusal, _ error) {
+	if own, ok := err.(*ownRefusal); ok {
+		r.refused = true
+		return nil, nil, own.err
+	}
 	named := !r.call.command.IsZero()
 	e, _ := errors.AsType[*eventstore.Error](err)
 	switch {
@@ -90,12 +94,15 @@ func (r *run[S, C, E]) prepare(events [][]E) (a eventstore.Append, outcomes []ou
 			b.Epoch++
 		}
 		for _, e := range events[i] {
-			stored, err := r.x.prepareEvent(e, &o)
+			stored, err := r.x.prepareEvent(e, &o, r.folded == nil)
 			if err != nil {
 				return a, nil, err
 			}
 			stored.Metadata = r.call.metadata
 			b.Events = append(b.Events, stored)
+		}
+		if r.folded != nil { // by Type.Remote, which knows of one stream
+			o.state = *r.folded
 		}
 		a.Batches = append(a.Batches, b)
 		outcomes[i] = o
@@ -103,7 +110,7 @@ func (r *run[S, C, E]) prepare(events [][]E) (a eventstore.Append, outcomes []ou
 	return a, outcomes, nil
 }
 
-func (x *Executor[S, C, E]) prepareEvent(e E, o *outcome[S, E]) (eventstore.Event, error) {
+func (x *Executor[S, C, E]) prepareEvent(e E, o *outcome[S, E], fold bool) (eventstore.Event, error) {
 	stored, err := x.typ.Schema.Encode(e)
 	if err != nil {
 		return stored, err
@@ -113,7 +120,9 @@ func (x *Executor[S, C, E]) prepareEvent(e E, o *outcome[S, E]) (eventstore.Even
 		return stored, err
 	}
 	o.events = append(o.events, back)
-	o.state = x.typ.Decider.Evolve(o.state, back)
+	if fold {
+		o.state = x.typ.Decider.Evolve(o.state, back)
+	}
 	o.bytes += len(stored.Data)
 	return stored, nil
 }
@@ -149,7 +158,7 @@ func (r *run[S, C, E]) advance(ctx context.Context, i int, o *outcome[S, E], b *
 // what became of it. resent tells that it was sent more than once: then it is there,
 // or the error proves it absent, or is ErrUnknown.
 func (x *Executor[S, C, E]) send(ctx context.Context, a eventstore.Append) (done eventstore.Appended, resent bool, err error) {
-	done, err = x.store.Append(ctx, a)
+	done, err = x.appendOnce(ctx, a)
 	first, ok := errors.AsType[*eventstore.Error](err)
 	if !ok || first.Kind != eventstore.ErrUnknown || first.Unprovable {
 		return done, false, err
@@ -158,7 +167,7 @@ func (x *Executor[S, C, E]) send(ctx context.Context, a eventstore.Append) (done
 		if e := pause(ctx, n+1, unknownWait, unknownWaitMost); e != nil {
 			return done, true, unknown(first, e)
 		}
-		done, err = x.store.Append(ctx, a)
+		done, err = x.appendOnce(ctx, a)
 		switch {
 		case err == nil, isUnprovable(err):
 			return done, true, err
@@ -174,6 +183,20 @@ func (x *Executor[S, C, E]) send(ctx context.Context, a eventstore.Append) (done
 		// "nothing was written" then.
 	}
 	return done, true, unknown(first, err)
+}
+
+// appendOnce appends by Options.Append, if there is one, and tells its refusals from the
+// log's.
+func (x *Executor[S, C, E]) appendOnce(ctx context.Context, a eventstore.Append) (eventstore.Appended, error) {
+	if x.appends == nil {
+		return x.store.Append(ctx, a)
+	}
+	done, err := x.appends(ctx, a)
+	_, ofLog := err.(*eventstore.Error)
+	if err == nil || ofLog || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return done, err
+	}
+	return done, &ownRefusal{err}
 }
 
 // behindGuard finds out what a failed guard says of an append sent before. A guarded

@@ -3,6 +3,7 @@
 package aggregate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -47,14 +48,51 @@ func (d Decider[S, C, E]) check() error {
 
 // Type binds a Decider to a category of streams.
 type Type[S, C, E any] struct {
-	Category  eventstore.Category
-	Schema    *schema.Registry[E]
-	Decider   Decider[S, C, E]
+	Category eventstore.Category
+	Schema   *schema.Registry[E]
+	Decider  Decider[S, C, E]
+	// Remote, if given, decides the commands of Executor.Execute in the place of
+	// Decider.Decide: for a handler that is another process or a guest. See [Remote].
+	Remote    Remote[S, C, E]
 	Snapshots Snapshots
 	// Size estimates how many bytes a state takes in the cache. Nil: the stored
 	// bytes of the snapshot and events that were folded into it, which is more than
 	// a small state of a long stream takes.
 	Size func(S) int
+}
+
+// Check returns everything that is wrong with a type, but for its category.
+func (t *Type[S, C, E]) Check() error {
+	return errors.Join(t.Schema.Err(), t.Decider.check(), t.Snapshots.check())
+}
+
+// Remote decides as Decider.Decide does, somewhere else: it may take time, within ctx,
+// and fail. It may be called several times for one command, and must then give the same
+// answer to the same question. An error is a failure to decide: it reaches the caller of
+// Execute unchanged, and nothing was appended. What the command is refused with is
+// Answer.Refused.
+//
+// ExecuteMulti brings its own decision and never calls Remote.
+type Remote[S, C, E any] func(ctx context.Context, q Question[S, C]) (Answer[S, E], error)
+
+// Question is what there is to decide on.
+type Question[S, C any] struct {
+	Stream    eventstore.Stream
+	After     eventstore.Mark // of the last entry folded into State: the events will stand behind it
+	State     S
+	Command   C
+	CommandID eventstore.UUID // zero: the command was given none
+	Retries   int             // how often it was decided before
+}
+
+// Answer is what was decided.
+type Answer[S, E any] struct {
+	Events  []E
+	Refused error // reaches the caller of Execute unchanged; Events do not count then
+	// State is the one after Events, if Folded says that it is known: Evolve is then not
+	// called for them.
+	State  S
+	Folded bool
 }
 
 // Snapshots is a policy. The zero value makes none, but uses those that

@@ -71,6 +71,12 @@ func unknown(first *eventstore.Error, why error) error {
 	return &c
 }
 
+// ownRefusal is an error of Options.Append that is not the log's. What it wraps decides
+// nothing here, so it does not unwrap.
+type ownRefusal struct{ err error }
+
+func (r *ownRefusal) Error() string { return r.err.Error() }
+
 func isKind(err error, kinds ...error) bool {
 	for _, k := range kinds {
 		if errors.Is(err, k) {

@@ -22,7 +22,8 @@ import (
 type Executor[S, C, E any] struct {
 	store       *eventstore.Store
 	typ         Type[S, C, E]
-	holder      eventstore.UUID // who this Executor is to the log
+	holder      eventstore.UUID                                                       // who this Executor is to the log
+	appends     func(context.Context, eventstore.Append) (eventstore.Appended, error) // nil: the store's
 	retries     int
 	remembered  int
 	fingerprint string // of snapshots; "" if State cannot go into one
@@ -40,7 +41,7 @@ func NewExecutor[S, C, E any](ctx context.Context, store *eventstore.Store, t Ty
 		o = &Options{}
 	}
 	x := &Executor[S, C, E]{store: store, typ: t, holder: eventstore.NewUUID(),
-		retries: o.Retries, remembered: t.Snapshots.remembered(), cache: cache[S]{limit: o.CacheBytes}}
+		appends: o.Append, retries: o.Retries, remembered: t.Snapshots.remembered(), cache: cache[S]{limit: o.CacheBytes}}
 	if o.CacheBytes == 0 {
 		x.cache.limit = eventstore.DefaultCacheBytes
 	}
@@ -60,7 +61,7 @@ func NewExecutor[S, C, E any](ctx context.Context, store *eventstore.Store, t Ty
 // check gathers everything that is wrong, and settles whether States can be kept.
 func (x *Executor[S, C, E]) check() error {
 	_, category := eventstore.ParseCategory(string(x.typ.Category))
-	errs := []error{category, x.typ.Schema.Err(), x.typ.Decider.check(), x.typ.Snapshots.check()}
+	errs := []error{category, x.typ.Check()}
 	if x.store == nil {
 		errs = append(errs, errors.New("there is no store (nil)"))
 	}
@@ -106,9 +107,12 @@ type Result[S, E any] struct {
 // the package comment for what becomes of it and for every error. It may take as
 // long as ctx lets it.
 func (x *Executor[S, C, E]) Execute(ctx context.Context, key string, command C, options ...CallOption) (Result[S, E], error) {
-	decide := func(states []S) ([][]E, error) {
-		events, err := x.typ.Decider.Decide(states[0], command)
+	decide := func(_ context.Context, r *run[S, C, E]) ([][]E, error) {
+		events, err := x.typ.Decider.Decide(r.known[0].state, command)
 		return [][]E{events}, err
+	}
+	if x.typ.Remote != nil {
+		decide = func(ctx context.Context, r *run[S, C, E]) ([][]E, error) { return r.ask(ctx, command) }
 	}
 	results, err := x.execute(ctx, []string{key}, decide, options)
 	if err != nil {
@@ -126,10 +130,10 @@ func (x *Executor[S, C, E]) Execute(ctx context.Context, key string, command C, 
 // Everything said of Execute holds; decide is as pure as Decider.Decide and may be
 // called several times. Both kinds of command share the command IDs of a stream.
 func (x *Executor[S, C, E]) ExecuteMulti(ctx context.Context, keys []string, decide func(states map[string]S) (map[string][]E, error), options ...CallOption) (map[string]Result[S, E], error) {
-	byIndex := func(states []S) ([][]E, error) {
+	byIndex := func(_ context.Context, r *run[S, C, E]) ([][]E, error) {
 		byKey := make(map[string]S, len(keys))
 		for i, k := range keys {
-			byKey[k] = states[i]
+			byKey[k] = r.known[i].state
 		}
 		decided, err := decide(byKey)
 		if err != nil {

@@ -3,6 +3,7 @@
 package aggregate
 
 import (
+	"context"
 	"fmt"
 	"maps"
 
@@ -19,6 +20,14 @@ type Options struct {
 	// given up with the log's last refusal, and how often a batch whose outcome is
 	// unknown is sent again. 0: eventstore.DefaultRetries.
 	Retries int
+	// Append carries out the appends of commands, for effects that are to be one
+	// transaction with them, as pgcheckpoint.Inline makes it; nil: Store.Append. It keeps
+	// the promises of Store.Append towards the same store, lost answers included, and
+	// gives the log's errors as they are. Any other error than an *eventstore.Error refuses
+	// the command: nothing was written, Execute returns it as it is, and it is not decided
+	// again, whatever the error wraps. Only when the outcome of an earlier attempt is not
+	// known does such an error say nothing about that one, and it is asked for again.
+	Append func(ctx context.Context, a eventstore.Append) (eventstore.Appended, error)
 }
 
 // CallOption is an option of one Execute or ExecuteMulti.

@@ -16,13 +16,15 @@ type run[S, C, E any] struct {
 	call    call
 	keys    []string
 	streams []eventstore.Stream
-	decide  func([]S) ([][]E, error)
+	decide  func(context.Context, *run[S, C, E]) ([][]E, error)
+	folded  *S   // the state after the events, if whoever decided told it
+	failed  bool // the error of decide is no refusal
 
 	known   []*history[S]     // nil: to be loaded
 	before  []eventstore.Mark // of what was folded in an earlier try: it must still stand
 	warm    bool              // known holds a state from the cache
 	retries int               // how often it was decided again
-	refused bool              // the error is Decide's
+	refused bool              // the error is Decide's, or that of Options.Append itself
 	doubt   *doubt            // an append of this run whose proof was trimmed
 }
 
@@ -34,7 +36,7 @@ type doubt struct {
 }
 
 // execute is Execute and ExecuteMulti: it returns a result per key.
-func (x *Executor[S, C, E]) execute(ctx context.Context, keys []string, decide func([]S) ([][]E, error), options []CallOption) (results []Result[S, E], err error) {
+func (x *Executor[S, C, E]) execute(ctx context.Context, keys []string, decide func(context.Context, *run[S, C, E]) ([][]E, error), options []CallOption) (results []Result[S, E], err error) {
 	c, err := newCall(keys, options)
 	if err != nil {
 		return nil, err
@@ -121,19 +123,31 @@ func (r *run[S, C, E]) try(ctx context.Context) (results []Result[S, E], refusal
 	if err := r.expected(ctx); err != nil {
 		return nil, nil, err
 	}
-	events, err := r.decide(r.states())
+	events, err := r.decide(ctx, r)
+	if r.failed {
+		r.keep()
+		return nil, nil, err
+	}
 	if err != nil || !slices.ContainsFunc(events, func(e []E) bool { return len(e) > 0 }) {
 		return r.answer(ctx, err)
 	}
 	return r.append(ctx, events)
 }
 
-func (r *run[S, C, E]) states() []S {
-	states := make([]S, len(r.known))
-	for i, h := range r.known {
-		states[i] = h.state
+// ask has a command decided by Type.Remote.
+func (r *run[S, C, E]) ask(ctx context.Context, command C) ([][]E, error) {
+	h := r.known[0]
+	r.folded = nil
+	answer, err := r.x.typ.Remote(ctx, Question[S, C]{Stream: h.stream, After: h.last, State: h.state,
+		Command: command, CommandID: r.call.command, Retries: r.retries})
+	if err != nil {
+		r.failed = true
+		return nil, err
 	}
-	return states
+	if answer.Folded {
+		r.folded = &answer.State
+	}
+	return [][]E{answer.Events}, answer.Refused
 }
 
 // know sees to it that the history of every stream is known, from the cache or the
