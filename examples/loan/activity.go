@@ -120,7 +120,7 @@ func CommandFor(c Case, i int) (Command, error) {
 	case e.Transition != transitionComplete:
 		return nil, unknownActivity(e, "transition COMPLETE of "+e.Name)
 	case e.Name == submission:
-		return Submit{o, c.AmountRequested}, nil
+		return Submit{o, c.AmountRequested, c.Customer}, nil
 	}
 	return step(o), nil
 }

@@ -5,6 +5,7 @@ package loan
 import (
 	"cmp"
 	"fmt"
+	"unicode/utf8"
 )
 
 // The commands on an application.
@@ -14,6 +15,8 @@ type (
 		Order
 		// Amount is the requested amount in whole euros, 0 to MaxAmount.
 		Amount int64 `json:"amount"`
+		// Customer is who applies; empty when the log does not say.
+		Customer string `json:"customer,omitempty"`
 	}
 	// PartlySubmit records that the submission waits for the applicant's part.
 	PartlySubmit struct{ Order }
@@ -40,7 +43,8 @@ type (
 	// Submitted answers Submit.
 	Submitted struct {
 		Occurred
-		Amount int64 `json:"amount"` // whole euros
+		Amount   int64  `json:"amount"` // whole euros
+		Customer string `json:"customer,omitempty"`
 	}
 	// PartlySubmitted answers PartlySubmit.
 	PartlySubmitted struct{ Occurred }
@@ -67,7 +71,11 @@ func (c Submit) decide(State) (Event, error) {
 		wanted := fmt.Sprintf("an amount of 0 to %d euros", int64(MaxAmount))
 		return nil, refuse(RuleAmount, wanted, fmt.Sprint(c.Amount))
 	}
-	return Submitted{c.occur(), c.Amount}, nil
+	if len(c.Customer) > MaxValueBytes || !utf8.ValidString(c.Customer) {
+		wanted := fmt.Sprintf("a customer of valid UTF-8 within %d bytes", MaxValueBytes)
+		return nil, refuse(RuleWellFormed, wanted, quote(c.Customer))
+	}
+	return Submitted{c.occur(), c.Amount, c.Customer}, nil
 }
 
 func (c PartlySubmit) decide(s State) (Event, error) {

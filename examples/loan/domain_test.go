@@ -90,7 +90,7 @@ func TestRealOdditiesAreAllowed(t *testing.T) {
 
 func TestEqualTimesAreAllowed(t *testing.T) {
 	at := Order{At: generatedFrom}
-	replay(t, []Command{Submit{at, 0}, PartlySubmit{at}, Decline{at}})
+	replay(t, []Command{Submit{at, 0, ""}, PartlySubmit{at}, Decline{at}})
 }
 
 // Every command is answered by the event of its row in the tables, with its
@@ -128,9 +128,9 @@ func TestEachCommandHasItsEvent(t *testing.T) {
 
 func TestEventsCarryContent(t *testing.T) {
 	o := Order{At: generatedFrom.In(time.FixedZone("", 7200)), Resource: "112"}
-	_, events := replay(t, []Command{Submit{o, 500}, PartlySubmit{o}, ScheduleWork{o, WorkFraud}})
+	_, events := replay(t, []Command{Submit{o, 500, ""}, PartlySubmit{o}, ScheduleWork{o, WorkFraud}})
 	want := []Event{
-		Submitted{Occurred{generatedFrom, "112"}, 500},
+		Submitted{Occurred{generatedFrom, "112"}, 500, ""},
 		PartlySubmitted{Occurred{generatedFrom, "112"}},
 		WorkScheduled{Occurred{generatedFrom, "112"}, WorkFraud},
 	}
@@ -267,9 +267,9 @@ func TestUnknownActivities(t *testing.T) {
 func TestBoundsAreAllowed(t *testing.T) {
 	o := Order{At: time.Date(MaxYear, 12, 31, 0, 0, 0, 0, time.UTC), Resource: strings.Repeat("1", MaxValueBytes)}
 	for _, amount := range []int64{0, MaxAmount} {
-		replay(t, []Command{Submit{o, amount}})
+		replay(t, []Command{Submit{o, amount, ""}})
 	}
-	replay(t, []Command{Submit{Order{At: time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC)}, 0}})
+	replay(t, []Command{Submit{Order{At: time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC)}, 0, ""}})
 }
 
 func TestErrorsSayWhatWasWantedAndFound(t *testing.T) {

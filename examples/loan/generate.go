@@ -13,7 +13,8 @@ import (
 // the same for every n ≥ k. Keys differ between seeds. Outcomes, offers, work
 // items and oddities (work after the outcome, completions without a start,
 // approvals without an accepted offer, events of one instant) come about roughly
-// as often as in the BPI Challenge 2012 log; every event keeps the rules.
+// as often as in the BPI Challenge 2012 log; every event keeps the rules. Each is another
+// customer's. Some offers are left unanswered; an answer comes within OfferDeadline.
 func Generate(seed uint64, n int) iter.Seq[Case] {
 	return func(yield func(Case) bool) {
 		for i := range n {
@@ -29,6 +30,7 @@ func Generate(seed uint64, n int) iter.Seq[Case] {
 func generateCase(seed uint64, i int) Case {
 	c := &clerk{rng: rand.New(rand.NewPCG(seed, uint64(i))), units: map[WorkItem]int{}}
 	c.Key = fmt.Sprintf("g%dx%06d", seed, i+1)
+	c.Customer = fmt.Sprintf("g%dc%06d", seed, i+1)
 	c.at = generatedFrom.Add(time.Duration(c.rng.Int64N(int64(generatedSpan/time.Millisecond))) * time.Millisecond)
 	c.RegDate = c.at
 	c.AmountRequested = c.amount()
@@ -40,7 +42,10 @@ var generatedFrom = time.Date(2011, time.September, 30, 22, 0, 0, 0, time.UTC) /
 
 const (
 	generatedSpan = 152 * 24 * time.Hour
-	system        = "112" // the resource that acts for nobody, as in the real log
+	// lastCall is how long behind an offer the bank still calls: what follows ends before
+	// OfferDeadline.
+	lastCall = OfferDeadline - 10*24*time.Hour
+	system   = "112" // the resource that acts for nobody, as in the real log
 )
 
 // clerk works one application off and writes down what happens.
@@ -49,6 +54,7 @@ type clerk struct {
 	rng   *rand.Rand
 	at    time.Time
 	live  int              // offers sent and not cancelled
+	sent  time.Time        // when the last offer was
 	units map[WorkItem]int // how often an item may still be completed
 }
 
@@ -130,7 +136,7 @@ func (c *clerk) completion() bool {
 func (c *clerk) offering() bool {
 	c.firstOffer()
 	c.complete(WorkCompletion)
-	for c.chance(0.7) {
+	for c.chance(0.7) && c.at.Before(c.sent.Add(lastCall)) {
 		c.shift(WorkOfferCalls)
 		if c.chance(0.15) {
 			c.start(WorkOfferCalls)
@@ -138,13 +144,13 @@ func (c *clerk) offering() bool {
 			c.complete(WorkOfferCalls)
 		}
 	}
-	if c.chance(0.04) {
+	if c.chance(0.12) { // nobody answers
 		return false
 	}
 	if !c.chance(0.03) || c.units[WorkOfferCalls] == 0 {
 		c.start(WorkOfferCalls)
 	}
-	if c.chance(0.35) {
+	if c.chance(0.29) {
 		c.withdraw(WorkOfferCalls)
 		return false
 	}
@@ -179,7 +185,7 @@ func (c *clerk) anotherOffer() {
 func (c *clerk) send(who string) {
 	c.now("O_CREATED", who)
 	c.soon("O_SENT", who)
-	c.live++
+	c.live, c.sent = c.live+1, c.at
 	c.schedule(WorkOfferCalls)
 }
 

@@ -24,6 +24,8 @@ type Application struct {
 	Started map[WorkItem]time.Time `json:"started,omitempty"`
 	// NoStart counts completions that found no open start.
 	NoStart map[WorkItem]int `json:"no_start,omitempty"`
+	// Offers counts the offers sent, in a read model that is made by ApplyOffers.
+	Offers int `json:"offers,omitempty"`
 }
 
 // Apply is the document after an event. The events of one application must come
@@ -46,6 +48,15 @@ func Apply(a Application, e Event) Application {
 		a.Started = with(a.Started, e.Item, at)
 	case WorkCompleted:
 		a.complete(e.Item, at)
+	}
+	return a
+}
+
+// ApplyOffers is Apply for a read model with one figure more: the offers sent.
+func ApplyOffers(a Application, e Event) Application {
+	a = Apply(a, e)
+	if _, sent := e.(OfferSent); sent {
+		a.Offers++
 	}
 	return a
 }

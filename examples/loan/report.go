@@ -26,6 +26,9 @@ type Report struct {
 	Work map[WorkItem]Hours `json:"work"`
 	// NoStart counts completions without an open start; no zeros.
 	NoStart map[WorkItem]int `json:"nostart"`
+	// Offers is how many were sent; 0 and not shown where the read model does not count
+	// them, see ApplyOffers.
+	Offers int `json:"offers,omitempty"`
 }
 
 // Amounts are figures over requested amounts in whole euros.
@@ -63,6 +66,7 @@ func outcomes() []Outcome {
 // summary is a report in the making: exact sums, nothing rounded.
 type summary struct {
 	cases, events int
+	offers        int
 	months        map[string]int
 	amounts       map[Outcome][]int64
 	waited        map[Outcome][]int64 // milliseconds
@@ -85,6 +89,7 @@ func newSummary() *summary {
 func (s *summary) add(a Application) {
 	s.cases++
 	s.events += a.Events
+	s.offers += a.Offers
 	s.months[a.Submitted.In(s.zone).Format("2006-01")]++
 	s.amounts[a.Outcome] = append(s.amounts[a.Outcome], a.Amount)
 	if a.Outcome != OutcomeOpen {
@@ -100,7 +105,7 @@ func (s *summary) add(a Application) {
 
 func (s *summary) report() Report {
 	r := Report{
-		Cases: s.cases, Events: s.events, Months: s.months, NoStart: s.noStart,
+		Cases: s.cases, Events: s.events, Offers: s.offers, Months: s.months, NoStart: s.noStart,
 		Outcomes: map[Outcome]int{},
 		Amount:   map[Outcome]Amounts{},
 		Hours:    map[Outcome]Durations{},

@@ -145,12 +145,12 @@ func TestMonths(t *testing.T) {
 // half an hour, one open.
 func fiveApplications() []Application {
 	declined := func(amount int64, hours int) Application {
-		return applyAll(Submitted{at(1, 0), amount}, PartlySubmitted{at(1, 0)}, Declined{at(1+hours, 0)})
+		return applyAll(Submitted{at(1, 0), amount, ""}, PartlySubmitted{at(1, 0)}, Declined{at(1+hours, 0)})
 	}
 	return []Application{
 		declined(5000, 10), declined(1000, 1), declined(3000, 2),
-		applyAll(Submitted{at(4, 0), 7}, Approved{at(4, 30)}, Registered{at(5, 0)}, WorkCompleted{at(6, 0), WorkFraud}),
-		applyAll(Submitted{at(4, 0), 0}, WorkStarted{at(6, 0), WorkLeads}, WorkCompleted{at(6, 6), WorkLeads}),
+		applyAll(Submitted{at(4, 0), 7, ""}, Approved{at(4, 30)}, Registered{at(5, 0)}, WorkCompleted{at(6, 0), WorkFraud}),
+		applyAll(Submitted{at(4, 0), 0, ""}, WorkStarted{at(6, 0), WorkLeads}, WorkCompleted{at(6, 6), WorkLeads}),
 	}
 }
 

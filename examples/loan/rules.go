@@ -111,6 +111,9 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("loan: refused by rule %s: wanted %s, found %s", r.Rule, r.Wanted, r.Found)
 }
 
+// Code is the rule, as a handler's rejection carries it.
+func (r *Refusal) Code() string { return string(r.Rule) }
+
 // Is makes errors.Is(err, ErrRefused) true.
 func (r *Refusal) Is(target error) bool { return target == ErrRefused }
 

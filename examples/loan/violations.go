@@ -170,8 +170,10 @@ var forbidden = []struct {
 // spoilers break the rules that no order of activities breaks, and some others
 // at a random place of a generated application.
 var spoilers = []func(*road) Violation{
-	func(r *road) Violation { return Violation{RuleAmount, nil, Submit{r.order(), -1 - r.rng.Int64N(1000)}} },
-	func(r *road) Violation { return Violation{RuleAmount, nil, Submit{r.order(), MaxAmount + 1}} },
+	func(r *road) Violation {
+		return Violation{RuleAmount, nil, Submit{r.order(), -1 - r.rng.Int64N(1000), ""}}
+	},
+	func(r *road) Violation { return Violation{RuleAmount, nil, Submit{r.order(), MaxAmount + 1, ""}} },
 	func(r *road) Violation { return Violation{RuleWellFormed, nil, Submit{Amount: 1}} },
 	func(r *road) Violation {
 		return Violation{RuleWellFormed, nil, Submit{Order: Order{At: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}}}
@@ -197,7 +199,7 @@ var spoilers = []func(*road) Violation{
 		return Violation{RuleTimeNeverFalls, given, ScheduleWork{early, WorkFraud}}
 	},
 	func(r *road) Violation {
-		return Violation{RuleSubmittedOnce, r.prefix(1), Submit{r.order(), 1000}}
+		return Violation{RuleSubmittedOnce, r.prefix(1), Submit{r.order(), 1000, ""}}
 	},
 	func(r *road) Violation {
 		late := r.prefix(2)[1:]

@@ -22,6 +22,7 @@ type Case struct {
 	Key             string    // the trace's concept:name
 	RegDate         time.Time // the trace's REG_DATE in UTC; zero when it has none
 	AmountRequested int64     // the trace's AMOUNT_REQ, whole euros
+	Customer        string    // the trace's customer; empty when it has none, as in the real log
 	Events          []CaseEvent
 }
 
@@ -231,6 +232,7 @@ const (
 	keyName       = "concept:name"
 	keyAmount     = "AMOUNT_REQ"
 	keyRegDate    = "REG_DATE"
+	keyCustomer   = "customer" // ours
 	keyTime       = "time:timestamp"
 	keyTransition = "lifecycle:transition"
 	keyResource   = "org:resource"
@@ -245,6 +247,8 @@ func (x *xesReader) traceAttribute(c *Case, seen fields, start xml.StartElement)
 		c.AmountRequested, err = x.amount(value)
 	case keyRegDate:
 		c.RegDate, err = x.time(key, value)
+	case keyCustomer:
+		c.Customer, err = x.text(key, value)
 	default:
 		return nil
 	}

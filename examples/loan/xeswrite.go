@@ -40,6 +40,7 @@ func (x *xesWriter) writeCase(c Case) {
 	x.raw("\t<trace>\n")
 	x.attribute("\t\t", "date", keyRegDate, timeText(c.RegDate))
 	x.attribute("\t\t", "string", keyAmount, strconv.FormatInt(c.AmountRequested, 10))
+	x.attribute("\t\t", "string", keyCustomer, c.Customer)
 	x.attribute("\t\t", "string", keyName, c.Key)
 	for _, e := range c.Events {
 		x.raw("\t\t<event>\n")

@@ -40,7 +40,7 @@ func Example() {
 	_, err = service.Execute(ctx, "g1x000001", loan.Submit{Order: loan.Order{At: time.Date(2012, 6, 1, 12, 0, 0, 0, time.UTC)}, Amount: 5000})
 	fmt.Println(err)
 	// Output:
-	// 10 applications, 159 events, 1 approved
+	// 10 applications, 145 events, 0 approved
 	// loan: refused by rule submitted-once: wanted an application not yet submitted, found one submitted before
 }
 

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/wattle-es/wattle/aggregate"
 	"github.com/wattle-es/wattle/eventstore"
@@ -73,6 +74,12 @@ func (e *CaseError) Unwrap() error { return e.Err }
 // returned. After any other error an unknown part has been imported, each case up
 // to some event; importing again goes on there.
 func (s *Service) Import(ctx context.Context, cases iter.Seq2[loan.Case, error], o *ImportOptions) ([]eventstore.Token, error) {
+	tokens, _, err := s.imported(ctx, cases, o)
+	return tokens, err
+}
+
+// imported is Import, and tells the business time of the last event met.
+func (s *Service) imported(ctx context.Context, cases iter.Seq2[loan.Case, error], o *ImportOptions) ([]eventstore.Token, time.Time, error) {
 	if o == nil {
 		o = &ImportOptions{}
 	}
@@ -105,9 +112,10 @@ func (s *Service) Import(ctx context.Context, cases iter.Seq2[loan.Case, error],
 		err = cause
 	}
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
-	return im.tokens(ctx)
+	tokens, err := im.tokens(ctx)
+	return tokens, im.at, err
 }
 
 // feed turns cases into jobs until there are no more or somebody has failed.
@@ -170,6 +178,7 @@ type importing struct {
 
 	mu   sync.Mutex
 	last map[eventstore.Category]eventstore.Position // highest met
+	at   time.Time                                   // business time of the last event met
 }
 
 // do executes what of a case is not recorded yet.
@@ -199,7 +208,19 @@ func (im *importing) do(ctx context.Context, j *job) error {
 		next = done
 	}
 	im.count.Cases.Add(1)
+	im.happened(j)
 	return nil
+}
+
+// happened notes when the last event of a case was.
+func (im *importing) happened(j *job) {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	for _, e := range j.Events {
+		if e.Time.After(im.at) {
+			im.at = e.Time
+		}
+	}
 }
 
 // recorded returns how many commands of a case, from the first on, are in the

@@ -1,18 +1,21 @@
 // Package bankpg keeps the read model of package bank in PostgreSQL: a table of
 // one JSON document an application, written in the transaction that moves the
-// projector's checkpoint.
+// checkpoint of its projector's lane.
 //
 // It has a schema of its own beside the store's. What is in it can be made anew
 // from the log at any time, and is when the store is another one than the model
 // was made from, so nothing has to be migrated or backed up:
 //
 //	build               one row: the store's incarnation (of several backends all of
-//	                    them) and the number of the build
-//	applications_<n>    key text, doc jsonb: the model of build n
+//	                    them) and the lowest version that is of it
+//	applications_<n>    key text, doc jsonb: the model of version n of the projector
+//	customers           customer, application: those that are open; see Customers
 //
-// The build's number is the projection's version. A new build has a new table and
-// a new checkpoint; a process that still works on the old one finds its table gone
-// and stops, and can do no harm to the new one.
+// Versions are those of the projector bank.Projection, which readers and workers of any
+// process find in the store's schema. So the model is rebuilt, compared, switched and
+// rolled back with projector.Admin or the command wattle projector, while workers run: a
+// worker makes the table of a version when it begins to build it. The tables of versions
+// that were dropped go when all is made anew.
 package bankpg
 
 import (
@@ -28,10 +31,10 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
-	"github.com/wattle-es/wattle/eventstore/schema"
 	"github.com/wattle-es/wattle/examples/loan"
 	"github.com/wattle-es/wattle/examples/loan/bank"
 	"github.com/wattle-es/wattle/projector"
@@ -42,12 +45,16 @@ import (
 type Options struct {
 	// Schema of the model, created if it is missing. It must not be the store's.
 	Schema string
-	// StoreSchema is that of the store, where the projector's checkpoint is kept.
+	// StoreSchema is that of the store, where the projector's versions are kept.
 	StoreSchema string
-	// Rebuild makes the model anew.
+	// Rebuild makes the model anew at once, in a version that takes the place of all
+	// there are. It is for a model that cannot be used any more: one that can is better
+	// rebuilt in its shadow, with projector.Admin.
 	Rebuild bool
 	// Categories of the applications, as in bank.Options. Empty: bank.Category.
 	Categories []eventstore.Category
+	// Fold returns that of a version; nil: loan.Apply is that of all.
+	Fold func(version int) bank.Fold
 }
 
 // SchemaBeside names a schema for the model of a store, like that of the store with
@@ -63,136 +70,68 @@ func SchemaBeside(storeSchema string) string {
 	return strings.ToValidUTF8(storeSchema[:most-len(suffixed)], "") + suffixed
 }
 
-// View implements bank.View.
+// View implements bank.View. Its methods may be called from several goroutines at once.
 type View struct {
-	pool        *pgxpool.Pool
-	storeSchema string
-	table       string // quoted
-	build       int
+	pool    *pgxpool.Pool
+	o       Options
+	control *pgcheckpoint.Checkpoints
+	reader  *projector.Reader
+	build   int // the lowest version that is of this store
 }
 
-// Open returns the view of a store's applications. The pool is that of the
-// store's database and stays the caller's.
-func Open(ctx context.Context, pool *pgxpool.Pool, store *eventstore.Store, o Options) (*View, error) {
-	if len(o.Categories) == 0 {
-		o.Categories = []eventstore.Category{bank.Category}
-	}
-	of, err := identity(ctx, store, o.Categories)
-	if err != nil {
-		return nil, err
-	}
-	v := &View{pool: pool, storeSchema: o.StoreSchema}
-	old := 0
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		old, err = v.prepare(ctx, tx, o, of)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read model in schema %q: %w", o.Schema, err)
-	}
-	v.table = table(o.Schema, v.build)
-	if old > 0 {
-		err = v.unregister(ctx, store, old, o.Categories)
-	}
-	return v, err
-}
+// Control keeps the versions in the store's schema, for all processes.
+func (v *View) Control() projector.Control { return v.control }
 
-// identity names the stores that the applications lie in.
-func identity(ctx context.Context, store *eventstore.Store, categories []eventstore.Category) (string, error) {
-	shares, err := store.Split(categories...)
-	if err != nil {
-		return "", err
-	}
-	var all []string
-	for _, share := range shares {
-		id, err := share.Backend.Incarnation(ctx)
-		if err != nil {
-			return "", err
-		}
-		all = append(all, id.String())
-	}
-	slices.Sort(all)
-	return strings.Join(all, " "), nil
-}
-
-// unregister gives up the hold of a build that was replaced.
-func (v *View) unregister(ctx context.Context, store *eventstore.Store, build int, categories []eventstore.Category) error {
-	err := bank.Projector(store, v, build, categories).Unregister(ctx)
-	if errors.Is(err, eventstore.ErrNoSuchCategory) {
-		return nil
-	}
-	return err
-}
-
-// lockKey serializes those who prepare a model in one database: CREATE … IF NOT
-// EXISTS alone fails when two do it at once.
-const lockKey = 0x6c6f616e // "loan"
-
-// prepare finds the build that is of this store, or begins one. replaced is the
-// number of the one before, 0 if there was none.
-func (v *View) prepare(ctx context.Context, tx pgx.Tx, o Options, identity string) (replaced int, err error) {
-	name := pgx.Identifier{o.Schema}.Sanitize()
-	for _, sql := range []string{
-		fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockKey),
-		"SET LOCAL client_min_messages = warning",
-		"CREATE SCHEMA IF NOT EXISTS " + name,
-		"CREATE TABLE IF NOT EXISTS " + name + ".build (one boolean PRIMARY KEY DEFAULT true CHECK (one), number int NOT NULL, incarnation text NOT NULL)",
-	} {
-		if _, err := tx.Exec(ctx, sql); err != nil {
-			return 0, err
-		}
-	}
-	var of string
-	err = tx.QueryRow(ctx, "SELECT number, incarnation FROM "+name+".build").Scan(&v.build, &of)
-	switch {
-	case err != nil && !errors.Is(err, pgx.ErrNoRows):
-		return 0, err
-	case err == nil && of == identity && !o.Rebuild:
-		return 0, nil
-	}
-	replaced = v.build
-	v.build++
-	b := &pgx.Batch{}
-	b.Queue("INSERT INTO "+name+".build (number, incarnation) VALUES ($1, $2) ON CONFLICT (one) DO UPDATE SET number = excluded.number, incarnation = excluded.incarnation",
-		v.build, identity)
-	b.Queue("DROP TABLE IF EXISTS " + table(o.Schema, replaced))
-	// Room on every page: a document is rewritten some twenty times.
-	b.Queue("CREATE TABLE " + table(o.Schema, v.build) + ` (key text COLLATE "C" PRIMARY KEY, doc jsonb NOT NULL) WITH (fillfactor = 50)`)
-	return replaced, tx.SendBatch(ctx, b).Close()
-}
-
-func table(schema string, build int) string {
-	return pgx.Identifier{schema, fmt.Sprintf("applications_%d", build)}.Sanitize()
-}
-
-// Version is the number of the build.
+// Version is the one to begin with.
 func (v *View) Version() int { return v.build }
 
-// Handler folds a batch into the model: one statement reads the documents it is
-// about, one writes them back. The checkpoint's row lock lets one batch of each
-// backend in at a time, and an application lies in one, so nobody writes in between.
-func (v *View) Handler(events *schema.Registry[loan.Event]) projector.Handler {
-	return pgcheckpoint.BatchHandler(v.pool, events, v.fold, &pgcheckpoint.Options{Schema: v.storeSchema})
+// Handler folds a batch into a version of the model: one statement reads the documents
+// it is about, one writes them back. The checkpoint's row lock lets one batch of each
+// lane in at a time, and an application lies in one lane, so nobody writes in between.
+// It makes the version's table, unless the version was dropped meanwhile.
+func (v *View) Handler(version int) (projector.Handler, error) {
+	m := &model{table: v.Table(version), fold: loan.Apply}
+	if v.o.Fold != nil {
+		m.fold = v.o.Fold(version)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), prepareTimeout)
+	defer cancel()
+	if err := v.makeTable(ctx, version); err != nil {
+		return nil, fmt.Errorf("read model in schema %q: %w", v.o.Schema, err)
+	}
+	return pgcheckpoint.BatchHandler(v.pool, bank.Events(), m.apply, &pgcheckpoint.Options{Schema: v.o.StoreSchema}), nil
 }
 
-func (v *View) fold(ctx context.Context, tx pgx.Tx, batch []projector.Event[loan.Event]) error {
+// Table returns the table of a version, as SQL spells it.
+func (v *View) Table(version int) string { return table(v.o.Schema, version) }
+
+// model is one version that is built.
+type model struct {
+	table string
+	fold  bank.Fold
+}
+
+func (m *model) apply(ctx context.Context, tx pgx.Tx, batch []projector.Event[loan.Event]) error {
 	docs := map[string]loan.Application{}
 	for _, e := range batch {
 		docs[e.Stream.Key()] = loan.Application{}
 	}
-	if err := v.load(ctx, tx, docs); err != nil {
+	if err := m.load(ctx, tx, docs); err != nil {
 		return err
 	}
 	for _, e := range batch {
 		key := e.Stream.Key()
-		docs[key] = loan.Apply(docs[key], e.Value)
+		if e.Seqno == 1 { // also when the version was reset, or has the number of one before it
+			docs[key] = loan.Application{}
+		}
+		docs[key] = m.fold(docs[key], e.Value)
 	}
-	return v.save(ctx, tx, docs)
+	return m.save(ctx, tx, docs)
 }
 
 // load fills in the documents that are there.
-func (v *View) load(ctx context.Context, tx pgx.Tx, docs map[string]loan.Application) error {
-	rows, err := tx.Query(ctx, "SELECT key, doc FROM "+v.table+" WHERE key = ANY($1)", slices.Collect(maps.Keys(docs)))
+func (m *model) load(ctx context.Context, tx pgx.Tx, docs map[string]loan.Application) error {
+	rows, err := tx.Query(ctx, "SELECT key, doc FROM "+m.table+" WHERE key = ANY($1)", slices.Collect(maps.Keys(docs)))
 	if err != nil {
 		return err
 	}
@@ -207,7 +146,7 @@ func (v *View) load(ctx context.Context, tx pgx.Tx, docs map[string]loan.Applica
 	return err
 }
 
-func (v *View) save(ctx context.Context, tx pgx.Tx, docs map[string]loan.Application) error {
+func (m *model) save(ctx context.Context, tx pgx.Tx, docs map[string]loan.Application) error {
 	keys := slices.Sorted(maps.Keys(docs))
 	texts := make([]string, len(keys))
 	for i, key := range keys {
@@ -217,15 +156,15 @@ func (v *View) save(ctx context.Context, tx pgx.Tx, docs map[string]loan.Applica
 		}
 		texts[i] = string(doc)
 	}
-	_, err := tx.Exec(ctx, "INSERT INTO "+v.table+" (key, doc) SELECT key, doc::jsonb FROM unnest($1::text[], $2::text[]) AS new (key, doc)"+
+	_, err := tx.Exec(ctx, "INSERT INTO "+m.table+" (key, doc) SELECT key, doc::jsonb FROM unnest($1::text[], $2::text[]) AS new (key, doc)"+
 		" ON CONFLICT (key) DO UPDATE SET doc = excluded.doc", keys, texts)
 	return err
 }
 
-// Applications yields the model as of one moment.
+// Applications yields the live version as of one moment.
 func (v *View) Applications(ctx context.Context) iter.Seq2[loan.Application, error] {
 	return func(yield func(loan.Application, error) bool) {
-		rows, err := v.pool.Query(ctx, "SELECT doc FROM "+v.table)
+		rows, err := v.rows(ctx)
 		if err != nil {
 			yield(loan.Application{}, err)
 			return
@@ -241,6 +180,48 @@ func (v *View) Applications(ctx context.Context) iter.Seq2[loan.Application, err
 			yield(loan.Application{}, err)
 		}
 	}
+}
+
+// rows queries the live version. One that stops being that meanwhile is whole all the
+// same; one whose table has gone, too, is looked for anew.
+func (v *View) rows(ctx context.Context) (rows pgx.Rows, err error) {
+	for range maxLooks {
+		version, failed := v.reader.Live(ctx)
+		if errors.Is(failed, projector.ErrNotRegistered) {
+			version, failed = v.build, nil // nothing is built yet
+		}
+		if failed != nil {
+			return nil, failed
+		}
+		rows, err = v.pool.Query(ctx, "SELECT doc FROM "+v.Table(version))
+		if err == nil && !rows.Next() { // where the protocol tells an error late it tells it now
+			rows.Close()
+			err = rows.Err()
+			if err == nil {
+				return rows, nil
+			}
+		} else if err == nil {
+			return &begun{Rows: rows}, nil
+		}
+		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != undefinedTable {
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// begun are rows of which the first was asked for already.
+type begun struct {
+	pgx.Rows
+	went bool
+}
+
+func (b *begun) Next() bool {
+	if !b.went {
+		b.went = true
+		return true
+	}
+	return b.Rows.Next()
 }
 
 func document(row pgx.Row) (a loan.Application, err error) {
