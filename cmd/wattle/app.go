@@ -68,7 +68,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 }
 
 const rootLong = `Wattle is an event-sourcing framework for Go on fenced logs. This command administers its
-stores, shows what is in them, puts load on them, and runs a demo.
+stores and the projectors on them, shows what is in them, puts load on them, and runs a demo.
 
 A store is named by a URL, with --store or in the environment variable ` + storeVariable + `:
 
@@ -78,6 +78,9 @@ A store is named by a URL, with --store or in the environment variable ` + store
   postgres://user@host:5432/database?schema=wattle    in PostgreSQL; further parameters are pgx's:
                                                       sslmode, pool_max_conns, connect_timeout,
                                                       default_query_exec_mode=exec behind PgBouncer
+  https://host:4440?ca=FILE&cert=FILE&key=FILE        at a server (wattle serve), known by its
+                                                      authority, with a client certificate or a
+                                                      token (token=FILE)
 
 Passwords are best given in PGPASSWORD or a .pgpass file; they are never printed.
 
@@ -113,12 +116,13 @@ func (a *app) root() *cobra.Command {
 	})
 	flags := root.PersistentFlags()
 	// The environment is not the flag's default: help would print its password.
-	flags.StringVar(&a.store, "store", "", "URL of the store: file:DIR, mem: or postgres://… (default $"+storeVariable+")")
+	flags.StringVar(&a.store, "store", "", "URL of the store: file:DIR, mem:, postgres://… or https://… (default $"+storeVariable+")")
 	flags.StringVarP(&a.output, "output", "o", outputTable, "form of the output: table or json")
 	// Neither can fail: the flag is there.
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{outputTable, outputJSON}, cobra.ShellCompDirectiveNoFileComp))
-	_ = root.RegisterFlagCompletionFunc("store", cobra.FixedCompletions([]string{"file:", "mem:", "postgres://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("store", cobra.FixedCompletions([]string{"file:", "mem:", "postgres://", "https://"}, cobra.ShellCompDirectiveNoSpace|cobra.ShellCompDirectiveNoFileComp))
 	root.AddCommand(a.demoCommand(), a.migrateCommand(), a.categoryCommand(), a.streamCommand(), a.readCommand(), a.tailCommand(), a.trimCommand(),
+		a.projectorCommand(), a.handlerCommand(), a.guestCommand(), a.serveCommand(), a.topicCommand(), a.publishCommand(), a.consumeCommand(), a.policyCommand(), a.certCommand(),
 		a.verifyCommand(), a.doctorCommand(), a.dumpCommand(), a.backupCommand(), a.benchCommand(), a.versionCommand(),
 		&cobra.Command{Use: "exit-codes", Short: "what the exit codes mean", Long: exitCodesHelp})
 	return root

@@ -17,10 +17,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/wasm"
 	"github.com/wattle-es/wattle/examples/loan"
 	"github.com/wattle-es/wattle/examples/loan/bank"
 	"github.com/wattle-es/wattle/migrations"
 	"github.com/wattle-es/wattle/migrations/pgtest"
+	"github.com/wattle-es/wattle/projector"
 )
 
 func TestUsage(t *testing.T) {
@@ -330,12 +332,13 @@ func TestCodes(t *testing.T) {
 		0:               {nil},
 		exitFailure:     {errors.New("x"), eventstore.ErrCorrupt, eventstore.ErrClosed, context.Canceled, &pgconn.PgError{Code: "42601"}},
 		exitUsage:       {&usageError{}, eventstore.ErrInvalid, fmt.Errorf("x: %w", errors.ErrUnsupported)},
-		exitNotFound:    {eventstore.ErrNoSuchStream, eventstore.ErrTrimmed},
+		exitNotFound:    {eventstore.ErrNoSuchStream, eventstore.ErrTrimmed, projector.ErrNotRegistered},
 		exitRefused:     {&refusal{}, eventstore.ErrFenced, eventstore.ErrGuard, eventstore.ErrDiverged, bank.ErrDiffers, loan.ErrRefused},
 		exitUnavailable: {eventstore.ErrOverloaded, eventstore.ErrUnknown, context.DeadlineExceeded, &pgconn.PgError{Code: "57P01"}, &pgconn.PgError{Code: "53300"}},
 		exitNotMigrated: {eventstore.ErrNotMigrated},
 		exitFound:       {&foundError{}},
-		exitBadInput:    {&loan.XESError{Err: eventstore.ErrInvalid}, &coded{os.ErrNotExist, exitBadInput}},
+		exitBehind:      {&projector.LagError{Err: context.DeadlineExceeded}, &lateError{err: context.DeadlineExceeded}},
+		exitBadInput:    {&loan.XESError{Err: eventstore.ErrInvalid}, &coded{os.ErrNotExist, exitBadInput}, &wasm.Error{Kind: wasm.ErrImport}},
 		130:             {interruption{os.Interrupt}},
 		143:             {fmt.Errorf("x: %w", interruption{syscall.SIGTERM})},
 	} {

@@ -15,9 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wattle-es/wattle/cmd/wattle/internal/open"
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/examples/loan"
 	"github.com/wattle-es/wattle/examples/loan/bank"
+	"github.com/wattle-es/wattle/examples/loan/bankpg"
 )
 
 // maxCases bounds --cases.
@@ -31,8 +33,11 @@ type demo struct {
 	nats    string
 	json    bool
 	writers int
+	workers int
 	rebuild bool
 	fresh   bool
+	worker  bool // be a worker, and nothing else
+	parent  bool // end when stdin does
 }
 
 func (a *app) demoCommand() *cobra.Command {
@@ -55,6 +60,18 @@ PostgreSQL the demo migrates the store's schema if it is missing and keeps the r
 schema of its own, named like the store's with _loan behind. The report is over all applications
 in the store.
 
+Of applications that are made up, those expire whose offers nobody has answered for 30 days when
+the last event of the log happens: a process manager sets a timer for each offer, on the log's
+clock, and cancels offer and application when it fires. In PostgreSQL a customer can have one
+open application at most, by a table that is written in the transaction of the submission. With
+--xes neither is done, since there the bank decided.
+
+--workers says how many workers make the report. They share the 16 lanes of its projector, and
+those that are left take over the lanes of one that is killed or frozen. In memory and in files
+all are part of this process; in PostgreSQL all but the first are processes of their own, and
+--worker has this process be a further one, here or on another machine, until it is interrupted.
+wattle projector shows the lanes of the projector loan-report, rebuilds, switches and rolls back.
+
 It may be killed and run again at any time, also with the same log: what is recorded is not
 executed again, and compared with the log. A rule of the domain that refuses an event ends it
 with exit code 4, a damaged file with 7; what was imported until then is consistent and stays.
@@ -66,12 +83,17 @@ submission to outcome), work (hours), nostart (completions without a start).`,
   wattle demo --fresh --cases 1000 --seed 7 --json
   wattle demo --store mem:
   wattle demo --xes bpic2012.xes.gz --store 'postgres://app@localhost/bank?schema=wattle'
+  wattle demo --workers 8 --store 'postgres://app@localhost/bank?schema=wattle'
+  wattle demo --worker --store 'postgres://app@localhost/bank?schema=wattle'
   zcat bpic2012.xes.gz | wattle demo --xes - --json
   wattle read application-173688 --store 'postgres://app@localhost/bank?schema=wattle'`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := d.check(c); err != nil {
 				return err
+			}
+			if d.worker {
+				return a.demoWorker(c.Context(), d)
 			}
 			return a.demo(c.Context(), d)
 		},
@@ -83,7 +105,11 @@ submission to outcome), work (hours), nostart (completions without a start).`,
 	f.StringVar(&d.nats, "nats", "", "`URL` of a NATS server to announce appends on")
 	f.BoolVar(&d.json, "json", false, "the same as -o json")
 	f.IntVar(&d.writers, "writers", bank.DefaultWriters, "how many applications to work on at once")
-	f.BoolVar(&d.rebuild, "rebuild", false, "make the read model in PostgreSQL anew from the store")
+	f.IntVar(&d.workers, "workers", 1, "how many workers make the report")
+	f.BoolVar(&d.worker, flagWorker, false, "be one more worker of the report of a store in PostgreSQL, and nothing else")
+	f.BoolVar(&d.parent, flagParent, false, "end when stdin does")
+	_ = f.MarkHidden(flagParent)
+	f.BoolVar(&d.rebuild, "rebuild", false, "make the read model in PostgreSQL anew from the store, and look at all deadlines again")
 	f.BoolVar(&d.fresh, "fresh", false, "remove what an earlier demo has left, if it is in the state folder")
 	_ = c.MarkFlagFilename("xes", "xes", "gz")
 	return c
@@ -97,7 +123,15 @@ func (d *demo) check(c *cobra.Command) error {
 			}
 		}
 	}
-	return cmp.Or(checkRange("--cases", d.cases, 0, maxCases), checkRange("--writers", d.writers, 1, bank.MaxWriters))
+	if d.worker {
+		for _, flag := range []string{"xes", "cases", "seed", "writers", "workers", "rebuild", "fresh", "json"} {
+			if c.Flags().Changed(flag) {
+				return &usageError{"--" + flagWorker + " or --" + flag, "both", "a worker imports nothing and prints no report"}
+			}
+		}
+	}
+	return cmp.Or(checkRange("--cases", d.cases, 0, maxCases), checkRange("--writers", d.writers, 1, bank.MaxWriters),
+		checkRange("--workers", d.workers, 1, bank.MaxWorkers))
 }
 
 func (a *app) demo(ctx context.Context, d demo) error {
@@ -119,14 +153,26 @@ func (a *app) demo(ctx context.Context, d demo) error {
 	if err != nil {
 		return err
 	}
-	service, err := bank.New(ctx, s.Store, view)
+	service, err := bank.New(ctx, s.Store, view, d.options(s, view))
 	if err != nil {
 		return err
+	}
+	if deadlines := service.Deadlines(); deadlines != nil && d.rebuild {
+		if err := deadlines.Reset(ctx); err != nil {
+			return err
+		}
 	}
 	if t.InFiles() {
 		if err := a.catchUp(ctx, t, own, service); err != nil {
 			return err
 		}
+	}
+	if t.InPostgres() && d.workers > 1 {
+		crew, err := a.startWorkers(d)
+		if err != nil {
+			return err
+		}
+		defer crew.stop()
 	}
 	count := &bank.Count{}
 	began := time.Now()
@@ -143,6 +189,18 @@ func (a *app) demo(ctx context.Context, d demo) error {
 		return a.printJSON(report)
 	}
 	return report.WriteTable(a.stdout)
+}
+
+// options of the service, by the kind of the store and of the log.
+func (d demo) options(s *open.Store, view bank.View) *bank.Options {
+	o := &bank.Options{Workers: d.workers, Deadlines: d.xes == ""}
+	if v, ok := view.(*bankpg.View); ok {
+		o.Workers = 1 // in this process
+		if d.xes == "" {
+			o.Append = v.Customers(s.Store)
+		}
+	}
+	return o
 }
 
 // explained says what to do about errors that mean more here than elsewhere.

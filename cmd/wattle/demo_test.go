@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/wattle-es/wattle/cmd/wattle/internal/open"
 	"github.com/wattle-es/wattle/eventstore"
@@ -58,11 +59,48 @@ func TestDemoTables(t *testing.T) {
 // without store, executor or projector.
 func reportOf(t testing.TB, seed uint64, cases int) string {
 	t.Helper()
+	report, _ := reportAt(t, seed, cases, time.Time{})
+	return report
+}
+
+// expiredReportOf is that of a log that was made up: offers that are unanswered at its end
+// have expired. expired is by how many events it is longer.
+func expiredReportOf(t testing.TB, seed uint64, cases int) (report string, expired int) {
+	t.Helper()
+	return reportAt(t, seed, cases, endOf(seed, cases))
+}
+
+// endOf is when the last event of a log happened.
+func endOf(seed uint64, cases int) (end time.Time) {
+	for c := range loan.Generate(seed, cases) {
+		if last := c.Events[len(c.Events)-1].Time; last.After(end) {
+			end = last
+		}
+	}
+	return end
+}
+
+func reportAt(t testing.TB, seed uint64, cases int, end time.Time) (text string, expired int) {
+	t.Helper()
 	report := loan.Summarize(func(yield func(loan.Application) bool) {
 		for c := range loan.Generate(seed, cases) {
 			var a loan.Application
+			state, due := loan.Initial(), end.Add(1)
 			for _, e := range decided(t, c) {
-				a = loan.Apply(a, e)
+				a, state = loan.Apply(a, e), loan.Evolve(state, e)
+				if sent, ok := e.(loan.OfferSent); ok {
+					due = sent.At.Add(30 * 24 * time.Hour)
+				}
+			}
+			if o := state.Offers; !due.After(end) && state.Outcome == loan.OutcomeOpen && o.Sent > o.Cancelled && o.Returned == 0 {
+				for range o.Sent - o.Cancelled {
+					a = loan.Apply(a, loan.OfferCancelled{Occurred: loan.Occurred{At: due}})
+				}
+				if due.Before(state.Last) {
+					due = state.Last
+				}
+				a = loan.Apply(a, loan.Cancelled{Occurred: loan.Occurred{At: due}})
+				expired += o.Sent - o.Cancelled + 1
 			}
 			if !yield(a) {
 				return
@@ -73,7 +111,7 @@ func reportOf(t testing.TB, seed uint64, cases int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return string(b) + "\n"
+	return string(b) + "\n", expired
 }
 
 func decided(t testing.TB, c loan.Case) []loan.Event {
@@ -97,7 +135,11 @@ func decided(t testing.TB, c loan.Case) []loan.Event {
 func TestDemoFiguresAreTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	file, _ := xesFile(t, 1, cut, nil)
-	want := reportOf(t, 1, cut)
+	plain := reportOf(t, 1, cut)
+	expired, _ := expiredReportOf(t, 1, cut)
+	if plain == expired {
+		t.Fatal("no offer expires")
+	}
 	nats := natsURL(t)
 	for _, d := range []struct {
 		name, kind string
@@ -121,6 +163,10 @@ func TestDemoFiguresAreTheSameEverywhere(t *testing.T) {
 				store, first, again = "file:"+t.TempDir()+"/demo", "new events go to file:", "going on with file:"
 			case "postgres":
 				store, first = storeURL(t), "not migrated: doing it"
+			}
+			want := plain // where a log says what happened
+			if slices.Contains(d.args, "--cases") {
+				want = expired
 			}
 			args := append([]string{"demo", "--json", "--store", store}, d.args...)
 			r := wattle(t, args...).wants(t, 0)
@@ -172,16 +218,16 @@ func withStore(t testing.TB, store string, f func(*eventstore.Store)) {
 
 func checkedEntries(t testing.TB, s *eventstore.Store) (all []eventstore.Entry) {
 	t.Helper()
-	last, commands := map[eventstore.Stream]eventstore.Seqno{}, map[string]bool{}
+	last, commands := map[eventstore.Stream]eventstore.Seqno{}, map[string]eventstore.UUID{}
 	for e, err := range s.Feed(context.Background(), 0, eventstore.Filter{Categories: []eventstore.Category{bank.Category}}) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		command := e.Metadata[eventstore.MetaCommand]
-		if e.Seqno != last[e.Stream]+1 || command == "" || commands[command] {
+		if batch, known := commands[command]; e.Seqno != last[e.Stream]+1 || command == "" || known && batch != e.BatchID {
 			t.Fatalf("%s: entry %d of command %q follows %d", e.Stream, e.Seqno, command, last[e.Stream])
 		}
-		last[e.Stream], commands[command] = e.Seqno, true
+		last[e.Stream], commands[command] = e.Seqno, e.BatchID
 		all = append(all, e)
 	}
 	return all
@@ -270,8 +316,9 @@ func TestDemoRefusal(t *testing.T) {
 		t.Errorf("wanted nothing on stdout, found %q", r.out)
 	}
 	entries(t, store)
-	if r := wattle(t, "demo", "--writers", "4", "--cases", "10", "--json", "--store", store).wants(t, 0); r.out != reportOf(t, 1, 10) {
-		t.Errorf("wanted\n%sfound\n%s", reportOf(t, 1, 10), r.out)
+	want, _ := expiredReportOf(t, 1, 10)
+	if r := wattle(t, "demo", "--writers", "4", "--cases", "10", "--json", "--store", store).wants(t, 0); r.out != want {
+		t.Errorf("wanted\n%sfound\n%s", want, r.out)
 	}
 }
 
@@ -297,7 +344,7 @@ func TestDemoOnAnotherStore(t *testing.T) {
 	t.Parallel()
 	store := storeURL(t) + "&default_query_exec_mode=exec&pool_max_conns=3" // as behind PgBouncer
 	demo := []string{"demo", "--cases", "10", "--json", "--writers", "4", "--store", store}
-	want := reportOf(t, 1, 10)
+	want, _ := expiredReportOf(t, 1, 10)
 	check := func(when string, args ...string) {
 		t.Helper()
 		if r := wattle(t, append(demo, args...)...).wants(t, 0); r.out != want {
@@ -319,7 +366,11 @@ func TestDemoProgress(t *testing.T) {
 	for _, args := range [][]string{{"demo", "--store", "mem:", "--cases", "20", "--json"}, {"demo", "--store", "mem:", "--xes", file, "--json"},
 		{"demo", "--store", "file:" + t.TempDir(), "--xes", file, "--json"}} {
 		r := asked(t, "", args...)
-		if r.code != 0 || r.out != reportOf(t, 1, 20) {
+		want := reportOf(t, 1, 20)
+		if slices.Contains(args, "--cases") {
+			want, _ = expiredReportOf(t, 1, 20)
+		}
+		if r.code != 0 || r.out != want {
 			t.Fatalf("wanted the report and nothing else on stdout, found %d:\n%s", r.code, r.out)
 		}
 		if !strings.Contains(r.err, "%  ") || !strings.Contains(r.err, "\r\x1b[K") || !strings.Contains(r.err, fmt.Sprintf("20 applications, %d events in ", events)) {

@@ -9,8 +9,13 @@ import (
 	"strings"
 
 	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/remotelog"
+	"github.com/wattle-es/wattle/eventstore/wasm"
 	"github.com/wattle-es/wattle/examples/loan"
 	"github.com/wattle-es/wattle/examples/loan/bank"
+	"github.com/wattle-es/wattle/handler"
+	"github.com/wattle-es/wattle/projector"
+	"github.com/wattle-es/wattle/topic"
 )
 
 // The exit codes; exitCodesHelp is their documentation.
@@ -23,6 +28,7 @@ const (
 	exitNotMigrated = 6
 	exitBadInput    = 7
 	exitFound       = 8
+	exitBehind      = 9
 )
 
 const exitCodesHelp = `Exit codes of wattle:
@@ -30,15 +36,22 @@ const exitCodesHelp = `Exit codes of wattle:
     0  it is done
     1  it failed for a reason that is none of the others; damaged data is here
     2  usage: unknown command, flag or argument; an invalid name, number or store URL
-    3  not found: no such category or stream, or what was asked for has been trimmed
-    4  refused: by a fence, a guard or a conflict, because history diverged, by a rule of
-       the demo's domain, or because a question was not answered with yes
-    5  unavailable: the store or NATS cannot be reached, is overloaded, takes no writes, is
+    3  not found: no such category, stream, topic or projector, or what was asked for has been
+       trimmed
+    4  refused: by a fence, a guard or a conflict, by a server that does not know who asks or
+       does not allow it, because history diverged, by a rule of the demo's domain, because a
+       question was not answered with yes or a file is there already; wattle policy check found
+       that it is not allowed
+    5  unavailable: the store, NATS or a handler cannot be reached, is overloaded, takes no writes, is
        open in another process that writes to it, or its answer was lost; try again
     6  not migrated: there is no store in the directory, or the schema is absent, or either is
        of another version; run: wattle migrate up
-    7  bad input: the file read with --xes is damaged or cannot be read
-    8  wattle verify or wattle doctor found a fault, or what --fail-on says
+    7  bad input: the file read with --xes is damaged or cannot be read; a module is no
+       WebAssembly guest, or one that is refused; an access policy is broken
+    8  wattle verify or wattle doctor found a fault, or what --fail-on says; with --check,
+       wattle projector show found it not ready; wattle handler test and wattle guest test
+       found a broken rule
+    9  a projector has not come so far in time: wattle projector wait, or --wait
   130  interrupted (SIGINT); 143 by SIGTERM. wattle tail ends with 0 then`
 
 // usageError is a command line that cannot be understood.
@@ -73,12 +86,14 @@ var codes = []struct {
 	kinds []error
 }{
 	{exitBadInput, []error{loan.ErrXES}},
+	{exitBadInput, []error{wasm.ErrNotAModule, wasm.ErrComponent, wasm.ErrImport, wasm.ErrExport}},
 	{exitRefused, []error{loan.ErrRefused, bank.ErrDiffers}},
 	{exitNotMigrated, []error{eventstore.ErrNotMigrated}},
-	{exitNotFound, []error{eventstore.ErrNoSuchCategory, eventstore.ErrNoSuchStream, eventstore.ErrTrimmed}},
+	{exitNotFound, []error{eventstore.ErrNoSuchCategory, eventstore.ErrNoSuchStream, eventstore.ErrTrimmed, projector.ErrNotRegistered, topic.ErrNoSuchTopic, remotelog.ErrNoSuchProjector}},
 	{exitRefused, []error{eventstore.ErrFenced, eventstore.ErrDiverged, eventstore.ErrAlreadyWritten, eventstore.ErrGap,
 		eventstore.ErrGuard, eventstore.ErrBatchIDReused, eventstore.ErrIsolation, eventstore.ErrLeaseLost, eventstore.ErrParked}},
-	{exitUnavailable, []error{eventstore.ErrUnavailable, eventstore.ErrOverloaded, eventstore.ErrReadOnly, eventstore.ErrUnknown, context.DeadlineExceeded}},
+	{exitRefused, []error{handler.ErrDenied, remotelog.ErrDenied, remotelog.ErrUnauthenticated}},
+	{exitUnavailable, []error{handler.ErrFailed, eventstore.ErrUnavailable, eventstore.ErrOverloaded, eventstore.ErrReadOnly, eventstore.ErrUnknown, topic.ErrNotOwner, remotelog.ErrGoingAway, context.DeadlineExceeded}},
 	{exitUsage, []error{eventstore.ErrInvalid, eventstore.ErrTooLarge, eventstore.ErrZeroEpoch, errors.ErrUnsupported}},
 }
 
@@ -101,6 +116,12 @@ func codeOf(err error) int {
 	}
 	if c, ok := errors.AsType[*coded](err); ok {
 		return c.code
+	}
+	if _, ok := errors.AsType[*projector.LagError](err); ok {
+		return exitBehind
+	}
+	if _, ok := errors.AsType[*lateError](err); ok {
+		return exitBehind
 	}
 	for _, c := range codes {
 		for _, kind := range c.kinds {

@@ -67,11 +67,18 @@ func TestDemoGoesOn(t *testing.T) {
 		return wattleIn(t, env, "", append([]string{"demo", "--cases", "10", "--json"}, args...)...).wants(t, 0)
 	}
 	first := demo()
-	if want := reportOf(t, 1, 10); first.out != want {
+	if want, _ := expiredReportOf(t, 1, 10); first.out != want {
 		t.Fatalf("wanted\n%sfound\n%s", want, first.out)
 	}
 	cases, events := totals(10, 1, 2)
+	_, one := reportAt(t, 1, 10, endOf(1, 10))
+	_, two := reportAt(t, 2, 10, endOf(2, 10))
+	_, later := reportAt(t, 2, 10, endOf(1, 10)) // the first log ends later, so with it more of the second expires
+	events += one + two
 	for _, args := range [][]string{{"--seed", "2"}, {"--cases", "0"}, {"--cases", "1"}, nil} {
+		if args == nil {
+			events += later - two
+		}
 		if r := demo(args...); !strings.HasPrefix(r.out, fmt.Sprintf(`{"cases":%d,"events":%d,`, cases, events)) {
 			t.Errorf("%q: wanted %d applications and %d events, found %s", args, cases, events, r.out)
 		}

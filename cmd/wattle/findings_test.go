@@ -44,7 +44,7 @@ func TestVerify(t *testing.T) {
 	wattle(t, "verify", "--store", store).wants(t, 0, "note ", "unreclaimed", "1 note")
 	wattle(t, "verify", "--fail-on", "note", "--store", store).wants(t, exitFound, "found 0 faults, 0 warnings, 1 note")
 
-	damage(t, store, "delete from {s}.entries where stream = (select ordinal from {s}.streams where key = '"+stream.Key()+"') and seqno in (4, 6); update {s}.checkpoints set incarnation = gen_random_uuid()")
+	damage(t, store, "delete from {s}.entries where stream = (select ordinal from {s}.streams where key = '"+stream.Key()+"') and seqno in (4, 6); update {s}.checkpoints set incarnation = gen_random_uuid() where lane = 0")
 	r := wattle(t, "verify", "--store", store).wants(t, exitFound, "SEVERITY  CHECK", "fault ", string(stream)+" at 4", "entry 6 is missing", "wattle: found 2 faults, 1 warning, 1 note\n")
 	if lines := strings.Count(r.out, "\n"); lines != 6 {
 		t.Errorf("wanted a header, 4 findings and a summary, found\n%s", r.out)
@@ -80,7 +80,7 @@ func TestVerifyProgress(t *testing.T) {
 		if !strings.Contains(line, eraseLine) {
 			shown = line
 		}
-		if strings.HasPrefix(shown, "fault ") {
+		if strings.HasPrefix(shown, "fault ") && strings.Contains(shown, "application-") { // lanes that have come as far are named too
 			findings++
 		}
 	}

@@ -22,7 +22,19 @@ import (
 	"github.com/wattle-es/wattle/migrations/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+// asCommand in the environment has the test binary be the command, for the worker
+// processes that a demo starts in process.
+const asCommand = "WATTLE_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+	}
+	if err := os.Setenv(asCommand, "yes"); err != nil {
+		panic(err)
+	}
+	pgtest.Main(m)
+}
 
 // result is what a run of the command left.
 type result struct {
@@ -174,6 +186,13 @@ func xesFile(t testing.TB, seed uint64, cases int, change func(*loan.Case)) (pat
 		t.Fatal(err)
 	}
 	return path, events
+}
+
+// logOf is xesFile for stores that are to hold the applications of a log and nothing else.
+func logOf(t testing.TB, cases int) string {
+	t.Helper()
+	path, _ := xesFile(t, 1, cases, nil)
+	return path
 }
 
 // buffer is written by a running command and read by its test.

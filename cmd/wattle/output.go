@@ -133,12 +133,16 @@ func (p *entryPrinter) header() error {
 func toJSON(e eventstore.Entry) entryJSON {
 	j := entryJSON{Stream: e.Stream, Seqno: e.Seqno, Position: e.Position, Epoch: e.Epoch, Time: e.Time, ID: e.ID, Batch: e.BatchID,
 		Type: e.Type, Version: e.Version, ContentType: e.ContentType, Metadata: e.Metadata}
-	if json.Valid(e.Data) && utf8.Valid(e.Data) {
-		j.Data = e.Data
-	} else {
-		j.DataBase64 = new(base64.StdEncoding.EncodeToString(e.Data))
-	}
+	j.Data, j.DataBase64 = dataJSON(e.Data)
 	return j
+}
+
+// dataJSON is data as it is when it is JSON, else in base64.
+func dataJSON(data []byte) (json.RawMessage, *string) {
+	if json.Valid(data) && utf8.Valid(data) {
+		return data, nil
+	}
+	return nil, new(base64.StdEncoding.EncodeToString(data))
 }
 
 // dataText is data in one line for a terminal: JSON as it is, text quoted, all

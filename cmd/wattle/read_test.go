@@ -19,7 +19,7 @@ import (
 // the order of the feed.
 func loaded(t *testing.T) (store string, all []eventstore.Entry) {
 	store = migrated(t)
-	wattle(t, "demo", "--writers", "4", "--cases", "10", "--store", store).wants(t, 0)
+	wattle(t, "demo", "--writers", "4", "--xes", logOf(t, 10), "--store", store).wants(t, 0)
 	return store, entries(t, store)
 }
 
@@ -227,7 +227,7 @@ func TestTailFollows(t *testing.T) {
 			lines := func() int { return strings.Count(out.String(), "\n") }
 			until(t, "what is there", func() bool { return lines() == len(all) })
 
-			demo := []string{"demo", "--writers", "4", "--cases", "14", "--store", store}
+			demo := []string{"demo", "--writers", "4", "--xes", logOf(t, 14), "--store", store}
 			if name == "announced" {
 				demo = append(demo, "--nats", nats)
 			}
@@ -251,7 +251,7 @@ func TestTailSurvivesAnOutage(t *testing.T) {
 	t.Parallel()
 	server := pgtest.NewServer(t)
 	store := server.DSN() + "&schema=outage"
-	wattle(t, "demo", "--writers", "4", "--cases", "5", "--store", store).wants(t, 0)
+	wattle(t, "demo", "--writers", "4", "--xes", logOf(t, 5), "--store", store).wants(t, 0)
 	out, errs, stop := following(t, "application", "-f", "-o", "json", "--poll", "10ms", "--store", store)
 	n := len(entries(t, store))
 	until(t, "what is there", func() bool { return strings.Count(out.String(), "\n") == n })
@@ -259,7 +259,7 @@ func TestTailSurvivesAnOutage(t *testing.T) {
 	server.Stop(t)
 	until(t, "the outage to be told", func() bool { return strings.Contains(errs.String(), "going on when it is back") })
 	server.Start(t)
-	wattle(t, "demo", "--writers", "4", "--cases", "8", "--store", store).wants(t, 0)
+	wattle(t, "demo", "--writers", "4", "--xes", logOf(t, 8), "--store", store).wants(t, 0)
 	n = len(entries(t, store))
 	until(t, "what has come", func() bool { return strings.Count(out.String(), "\n") >= n })
 	if code := stop(); code != 0 || strings.Count(out.String(), "\n") != n || strings.Count(errs.String(), "\n") != 1 {

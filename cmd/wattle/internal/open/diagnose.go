@@ -22,6 +22,9 @@ func (t *Target) Verify(ctx context.Context, progress func(eventstore.Progress))
 	if t.InFiles() {
 		return t.verifyFiles(ctx, progress)
 	}
+	if t.remote != nil {
+		return t.remote.verify(ctx, progress)
+	}
 	return func(yield func(eventstore.Finding, error) bool) {
 		err := t.diagnose(ctx, "verify", func(pool *pgxpool.Pool) error {
 			for f, err := range pglog.Verify(ctx, pool, &pglog.Options{Schema: t.schema}, progress) {
@@ -67,6 +70,14 @@ var errEnough = &eventstore.Error{Kind: eventstore.ErrClosed}
 func (t *Target) Examine(ctx context.Context) (all []eventstore.Finding, err error) {
 	if t.InFiles() {
 		return filelog.Examine(ctx, t.dir)
+	}
+	if t.remote != nil {
+		log, err := t.remote.open(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer log.Close()
+		return log.Examine(ctx)
 	}
 	err = t.diagnose(ctx, "examine", func(pool *pgxpool.Pool) error {
 		all, err = pglog.Examine(ctx, pool, &pglog.Options{Schema: t.schema})

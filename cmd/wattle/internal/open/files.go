@@ -24,6 +24,9 @@ func Files(dir string) *Target {
 // InFiles says if the store is one in files.
 func (t *Target) InFiles() bool { return t.dir != "" }
 
+// InPostgres says if the store is one in PostgreSQL.
+func (t *Target) InPostgres() bool { return t.config != nil }
+
 // parseFiles takes file:DIR apart, where DIR is a path as it is, and file:///DIR, which
 // is a URL and so percent-encoded.
 func parseFiles(address string) (*Target, error) {

@@ -4,6 +4,7 @@
 //	file:DIR                                                in files of a directory
 //	mem:                                                    in memory, gone when the process ends
 //	postgres://user@host:5432/database?schema=wattle        in a migrated schema of PostgreSQL
+//	https://host:4440?ca=ca.crt&cert=app.crt&key=app.key    at a server: see wattle serve
 //
 // Of a PostgreSQL URL the parameter schema is ours; everything else is pgx's, as
 // sslmode, pool_max_conns, or default_query_exec_mode=exec behind PgBouncer.
@@ -27,6 +28,7 @@ import (
 	"github.com/wattle-es/wattle/eventstore/memlog"
 	"github.com/wattle-es/wattle/eventstore/natsannounce"
 	"github.com/wattle-es/wattle/eventstore/pglog"
+	"github.com/wattle-es/wattle/eventstore/remotelog"
 )
 
 // Options of Open; nil and the zero value are the defaults.
@@ -56,6 +58,8 @@ type Store struct {
 	// Pool is that of the store's database, for projections beside it. Nil where
 	// there is none.
 	Pool *pgxpool.Pool
+	// Hub is the store's announcer: hints reach this process at once.
+	Hub *remotelog.Hub
 	// Schema is that of the store in the database.
 	Schema string
 	// Aside is the same store for work that is not to be counted by Options.Trips; it
@@ -122,7 +126,11 @@ func (s *Store) open(ctx context.Context, t *Target, o *Options) error {
 	if err != nil {
 		return err
 	}
-	s.Store = eventstore.New(log, &eventstore.Options{Announcer: announcer, Logger: o.Logger})
+	if r, ok := log.(*remotelog.Log); ok && announcer == nil {
+		announcer = r.Announcer()
+	}
+	s.Hub = remotelog.NewHub(announcer)
+	s.Store = eventstore.New(log, &eventstore.Options{Announcer: s.Hub, Logger: o.Logger})
 	if s.Aside == nil {
 		s.Aside = s.Store
 	}
@@ -133,6 +141,8 @@ func (s *Store) log(ctx context.Context, t *Target, o *Options) (eventstore.Log,
 	switch {
 	case t.config != nil:
 		return s.postgres(ctx, t, o)
+	case t.remote != nil:
+		return t.remote.open(ctx)
 	case t.InFiles():
 		log, err := t.files(o)
 		if err != nil {
@@ -182,10 +192,10 @@ func reclaimOf(log *pglog.Log) func(context.Context, time.Duration) error {
 	}
 }
 
-// announcer connects to NATS, or stays in the process.
+// announcer connects to NATS; nil where there is none.
 func (s *Store) announcer(address string) (eventstore.Announcer, error) {
 	if address == "" {
-		return &local{}, nil
+		return nil, nil
 	}
 	u, err := parse(address)
 	if err != nil || u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss" || u.Host == "" {
@@ -216,7 +226,7 @@ func invalid(wanted, found, hint string) error {
 const encodeHint = "special characters in a user name or password must be percent-encoded, as %2F for /"
 
 // known is what a store URL may look like.
-const known = "a store URL: file:DIR, mem: or postgres://user@host:5432/database?schema=wattle"
+const known = "a store URL: file:DIR, mem:, postgres://user@host:5432/database?schema=wattle or https://host:4440"
 
 func unknownScheme(scheme string) error {
 	found := "no scheme"

@@ -3,11 +3,9 @@
 package open
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,27 +147,5 @@ func TestPoolSize(t *testing.T) {
 			t.Errorf("%s: wanted %d connections, found %d", address, want, got)
 		}
 		pool.Close()
-	}
-}
-
-func TestLocal(t *testing.T) {
-	ctx, l := context.Background(), &local{}
-	var all, some []eventstore.Stream
-	stop, err := l.Subscribe(ctx, nil, func(a eventstore.Announcement) { all = append(all, a.Stream) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := l.Subscribe(ctx, []eventstore.Category{"a"}, func(a eventstore.Announcement) { some = append(some, a.Stream) }); err != nil {
-		t.Fatal(err)
-	}
-	hints := []eventstore.Announcement{{Category: "a", Stream: "a-1"}, {Category: "b", Stream: "b-1"}}
-	for range 2 {
-		if err := l.Announce(ctx, hints); err != nil {
-			t.Fatal(err)
-		}
-		stop()
-	}
-	if !slices.Equal(all, []eventstore.Stream{"a-1", "b-1"}) || !slices.Equal(some, []eventstore.Stream{"a-1", "a-1"}) {
-		t.Errorf("found %v and %v", all, some)
 	}
 }

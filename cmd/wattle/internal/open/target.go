@@ -32,6 +32,7 @@ type Target struct {
 	schema string          // of PostgreSQL; "" for others
 	config *pgxpool.Config // of PostgreSQL; nil for others
 	sized  bool            // the URL bounds the pool
+	remote *remote         // of a server; nil for others
 }
 
 // Parse takes a store URL apart; ErrInvalid says what is wrong with it.
@@ -47,6 +48,8 @@ func Parse(address string) (*Target, error) {
 		return &Target{name: address}, nil
 	case "postgres", "postgresql":
 		return parsePostgres(address)
+	case "http", "https":
+		return parseRemote(address)
 	}
 	return nil, unknownScheme(scheme)
 }
@@ -189,6 +192,10 @@ func (t *Target) Word() string {
 
 func (t *Target) migrate(ctx context.Context, f func(*pgxpool.Pool) error) error {
 	const op = "migrate"
+	if t.remote != nil {
+		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Wanted: "the store itself, as file:DIR or postgres://…", Found: t.name,
+			Hint: "migrate where the server runs, with the --store that it was started with"}
+	}
 	if t.config == nil {
 		return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: op, Wanted: "a store that outlives the process, as file:DIR or postgres://…", Found: t.name,
 			Hint: "a store in memory needs no migration"}
