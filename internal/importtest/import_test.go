@@ -18,28 +18,68 @@ const module = "github.com/wattle-es/wattle"
 // law says for each package of the module which others of it it may import. A name
 // covers what lies below it. Tests are not bound by it.
 var law = map[string][]string{
-	"eventstore":              {},
-	"eventstore/schema":       {"eventstore"},
-	"eventstore/memlog":       {"eventstore"},
-	"eventstore/filelog":      {"eventstore", "internal/vfs"},
-	"eventstore/pglog":        {"eventstore"},
-	"eventstore/natsannounce": {"eventstore"},
-	"eventstore/logtest":      {"eventstore", "eventstore/memlog"},
-	"aggregate":               {"eventstore", "eventstore/schema"},
-	"aggregate/aggregatetest": {"aggregate"},
-	"projector":               {"eventstore", "eventstore/schema"},
-	"projector/pgcheckpoint":  {"eventstore", "eventstore/schema", "projector"},
-	"migrations":              {},
-	"migrations/pgtest":       {"migrations"},
-	"examples":                {"eventstore", "aggregate", "projector", "migrations", "examples"},
-	"cmd":                     {"eventstore", "aggregate", "projector", "migrations", "examples", "cmd"},
-	"internal":                {"eventstore", "aggregate", "projector", "migrations", "examples", "internal"},
-	"internal/vfs":            {},
+	"eventstore":                       {},
+	"eventstore/schema":                {"eventstore"},
+	"eventstore/memlog":                {"eventstore"},
+	"eventstore/filelog":               {"eventstore", "internal/vfs"},
+	"eventstore/pglog":                 {"eventstore"},
+	"eventstore/wasm":                  {"eventstore"},
+	"eventstore/natsannounce":          {"eventstore"},
+	"eventstore/logtest":               {"eventstore", "eventstore/memlog"},
+	"aggregate":                        {"eventstore", "eventstore/schema"},
+	"aggregate/aggregatetest":          {"aggregate"},
+	"aggregate/guest":                  {"eventstore", "eventstore/schema", "eventstore/wasm", "aggregate", "handler"},
+	"projector":                        {"eventstore", "eventstore/schema", "internal/sharing"},
+	"projector/pgcheckpoint":           {"eventstore", "eventstore/pglog", "eventstore/schema", "projector"},
+	"projector/natssink":               {"eventstore", "projector"},
+	"projector/logcheckpoint":          {"eventstore", "projector"},
+	"projector/controltest":            {"eventstore", "projector"},
+	"projector/timer":                  {"eventstore"},
+	"projector/guest":                  {"eventstore", "eventstore/schema", "eventstore/wasm", "handler", "projector", "projector/timer"},
+	"projector/guest/documentstest":    {"eventstore", "handler", "projector", "projector/guest"},
+	"projector/pgdocuments":            {"eventstore", "projector", "projector/guest", "projector/pgcheckpoint"},
+	"eventstore/remotelog":             {"eventstore", "eventstore/remotelog/wattlev1", "internal/wire"},
+	"eventstore/remotelog/lean":        {"eventstore"},
+	"eventstore/remotelog/wattlev1":    {},
+	"internal/wire":                    {"eventstore", "eventstore/remotelog/wattlev1"},
+	"topic":                            {"eventstore", "internal/sharing"},
+	"topic/remotetopic":                {"eventstore", "eventstore/remotelog", "eventstore/remotelog/wattlev1", "internal/wire", "topic"},
+	"server":                           {"eventstore", "eventstore/remotelog", "eventstore/remotelog/wattlev1", "internal/wire", "topic", "server", "server/policy"},
+	"server/policy":                    {},
+	"server/devcert":                   {},
+	"handler":                          {"eventstore"},
+	"handler/httpcarrier":              {"eventstore", "handler", "handler/internal/farside"},
+	"handler/conformance":              {"eventstore", "handler"},
+	"migrations":                       {},
+	"migrations/pgtest":                {"migrations"},
+	"examples":                         {"eventstore", "aggregate", "projector", "handler", "migrations", "server", "topic", "examples"},
+	"cmd":                              {"eventstore", "aggregate", "projector", "handler", "migrations", "examples", "server", "topic", "cmd"},
+	"internal":                         {"eventstore", "aggregate", "projector", "handler", "migrations", "examples", "server", "topic", "internal"},
+	"internal/sharing":                 {"eventstore"},
+	"internal/vfs":                     {},
+	"handler/internal/farside":         {"eventstore", "handler"},
+	"handler/internal/nearside":        {"handler"},
+	"handler/internal/carriertest":     {"eventstore", "eventstore/memlog", "eventstore/schema", "aggregate", "aggregate/guest", "handler"},
+	"handler/natscarrier":              {"eventstore", "handler", "handler/internal/farside", "handler/internal/nearside"},
+	"handler/connectcarrier":           {"eventstore", "handler", "handler/internal/farside", "handler/internal/nearside", "handler/connectcarrier/handlerv1"},
+	"handler/connectcarrier/handlerv1": {},
 }
 
 // lean packages are compiled to WebAssembly: they and all they import keep to the
 // standard library without the network, the module and these.
-var lean = []string{"eventstore", "eventstore/schema", "eventstore/memlog", "aggregate", "projector"}
+var lean = []string{
+	"eventstore",
+	"eventstore/schema",
+	"eventstore/memlog",
+	"eventstore/wasm",
+	"eventstore/remotelog/lean",
+	"aggregate",
+	"aggregate/guest",
+	"handler",
+	"projector",
+	"projector/guest",
+	"projector/timer",
+}
 
 var leanMayImport = []string{
 	"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/trace", "go.opentelemetry.io/otel/metric",
@@ -53,7 +93,17 @@ var leanMustNot = []string{"net", "net/http", "crypto/tls", "os/exec", "testing"
 // program is to link them.
 var testOnly = map[string][]string{
 	"github.com/anishathalye/porcupine": {"eventstore/logtest"},
-	"pgregory.net/rapid":                {"eventstore/logtest"},
+	"pgregory.net/rapid":                {"eventstore/logtest", "projector/controltest"},
+}
+
+// confined are modules that one package of the library may import, and nothing but it and
+// the programs above may reach: who does not want them does not link them.
+var confined = map[string]string{
+	"github.com/tetratelabs/wazero":                 "eventstore/wasm",
+	"github.com/prometheus/client_golang":           "server",
+	"go.opentelemetry.io/otel/exporters/prometheus": "server",
+	"connectrpc.com/grpchealth":                     "server",
+	"connectrpc.com/grpcreflect":                    "server",
 }
 
 type pkg struct {
@@ -147,6 +197,30 @@ func TestTestOnly(t *testing.T) {
 	for dep := range testOnly {
 		if !reached[dep] {
 			t.Errorf("nothing reaches %s: take it out of the table", dep)
+		}
+	}
+}
+
+func TestConfined(t *testing.T) {
+	reached := map[string]bool{}
+	for _, p := range list(t, nil, "./...") {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		for dep, owner := range confined {
+			has := func(all []string) bool {
+				return slices.ContainsFunc(all, func(d string) bool { return covers([]string{dep}, d) })
+			}
+			if has(p.Imports) && name != owner {
+				t.Errorf("%s imports %s; only %s may", name, dep, owner)
+			}
+			if has(p.Deps) && name != owner && !covers([]string{"examples", "cmd", "internal"}, name) {
+				t.Errorf("%s reaches %s; only %s, examples and commands may", name, dep, owner)
+			}
+			reached[dep] = reached[dep] || name == owner && has(p.Deps)
+		}
+	}
+	for dep, owner := range confined {
+		if !reached[dep] {
+			t.Errorf("%s does not reach %s: take it out of the table", owner, dep)
 		}
 	}
 }

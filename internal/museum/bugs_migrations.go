@@ -30,4 +30,10 @@ var migrationBugs = area{"migrations", "migrations", []bug{
 	{"down leaves tables behind", "migrations/sql/00001_store.sql",
 		"  ${WATTLE_SCHEMA:-wattle}.leases,\n",
 		"", "TestUpDownUp"},
+	{"oldest version registered as the live one", "migrations/sql/00003_projectors.sql",
+		"max(version) OVER", "min(version) OVER", "TestProjectorsAtWork"},
+	{"registered with one lane of several", "migrations/sql/00003_projectors.sql",
+		"max(lane) + 1", "1", "TestProjectorsAtWork"},
+	{"two live versions allowed", "migrations/sql/00003_projectors.sql",
+		"CREATE UNIQUE INDEX projectors_live", "CREATE INDEX projectors_live", "TestProjectorsAtWork"},
 }}

@@ -106,9 +106,29 @@ func test(ctx context.Context, pkg, pattern, overlay string, limit time.Duration
 	}
 	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
 	cmd.Dir = pkg // which may be of a module of its own
+	cmd.Env = append(os.Environ(), envOverlay+"="+overlay)
+	if onlyJS[pkg] {
+		cmd.Args = append(cmd.Args, "-exec", filepath.Join(goRoot(ctx), "lib", "wasm", "go_js_wasm_exec"))
+		cmd.Env = append(cmd.Env, "GOOS=js", "GOARCH=wasm")
+	}
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	return judge(string(out), err)
+}
+
+// envOverlay tells tests that build a program to build it with the bug too.
+const envOverlay = "WATTLE_TEST_OVERLAY"
+
+// onlyJS are packages that there are for js only; their tests run in Node.js.
+var onlyJS = map[string]bool{"examples/edge/worker": true}
+
+// goRoot is where Go is; "" and a message if it cannot be asked.
+func goRoot(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "go env GOROOT:", err)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 // judge reads the output of go test.

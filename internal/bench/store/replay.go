@@ -24,6 +24,7 @@ import (
 	"github.com/wattle-es/wattle/examples/loan/bank"
 	"github.com/wattle-es/wattle/examples/loan/bankpg"
 	"github.com/wattle-es/wattle/migrations"
+	"github.com/wattle-es/wattle/projector"
 )
 
 // generatedCases stand in for a file.
@@ -69,6 +70,7 @@ func (b *bench) replays(ctx context.Context, out io.Writer) error {
 		func() (replayed, error) { return b.replay(ctx, eventstore.New(memlog.New(nil), nil), inMemory) },
 		func() (replayed, error) { return b.replayFile(ctx, inMemory) },
 		inPostgres, inPostgres, // the second time nothing is written
+		func() (replayed, error) { return b.rebuild(ctx, store, view) },
 		func() (replayed, error) { return copyAll(ctx, b.pool, store) },
 	} {
 		r, err := do()
@@ -133,6 +135,41 @@ func (b *bench) replay(ctx context.Context, store *eventstore.Store, open func(*
 		name += ", again (nothing is written)"
 	}
 	return replayed{name: name, events: report.Events, took: time.Since(start)}, nil
+}
+
+// rebuild builds the report anew, as a second version beside the one in use, and switches
+// to it.
+func (b *bench) rebuild(ctx context.Context, store *eventstore.Store, open func(*eventstore.Store) (bank.View, error)) (r replayed, err error) {
+	view, err := open(store)
+	if err != nil {
+		return r, err
+	}
+	service, err := bank.New(ctx, store, view)
+	if err != nil {
+		return r, err
+	}
+	before, err := service.Report(ctx)
+	if err != nil {
+		return r, err
+	}
+	admin := projector.NewAdmin(store, view.Control())
+	next, err := admin.Rebuild(ctx, bank.Projection, false)
+	if err != nil {
+		return r, err
+	}
+	start := time.Now()
+	if err := service.CatchUp(ctx); err != nil {
+		return r, err
+	}
+	r = replayed{name: "rebuild of the report, 16 lanes, one after the other", events: before.Events, took: time.Since(start)}
+	if err := admin.Switch(ctx, bank.Projection, next, &projector.SwitchOptions{MaxBehind: 1}); err != nil {
+		return r, err
+	}
+	after, err := service.Report(ctx)
+	if err == nil && (after.Cases != before.Cases || after.Events != before.Events) {
+		err = fmt.Errorf("the rebuilt report is of %d applications and %d events, the one before of %d and %d", after.Cases, after.Events, before.Cases, before.Events)
+	}
+	return r, err
 }
 
 // copyAll copies every entry of the feed into the floor's table.

@@ -1,0 +1,53 @@
+// Bugs of the handler contract and of what stands on both its sides.
+
+package main
+
+var handlerBugs = area{"handler", "handler", []bug{
+	{"key of a reply not compared", "handler/check.go",
+		"	case reply.Key != r.Key:\n		return fmt.Errorf(\"key: wanted that of the request, %v, found %v\", r.Key, reply.Key)\n", "", "TestReplies"},
+	{"stream of a reply not compared", "handler/check.go",
+		"reply.Stream != \"\" && reply.Stream != r.Stream", "false", "TestReplies"},
+	{"fields of other operations let through", "handler/check.go",
+		"if f.there && !slices.Contains(f.of, op) {", "if false {", "TestProjectionsThatLie"},
+	{"older version of an event let through", "handler/check.go",
+		"	case e.Version != newest(c.d.Events, e.Type):\n", "	case false:\n", "TestTries"},
+	{"size of a reply not looked at", "handler/check.go",
+		"if n := reply.bytes(); n > l.ReplyBytes {", "if n := reply.bytes(); false {", "TestReplyTooLarge"},
+	{"too many events let through", "handler/check.go",
+		"if n := len(reply.Events); n > c.l.Events {", "if n := len(reply.Events); false {", "TestReplies"},
+	{"another key with every try", "handler/caller.go",
+		"		reply, err = c.try(ctx, sent)\n", "		sent.Key = eventstore.NewUUID()\n		reply, err = c.try(ctx, sent)\n", "TestTries"},
+	{"bad reply asked for again", "handler/errors.go",
+		"return errors.Is(err, ErrFailed) ||", "return errors.Is(err, ErrFailed) || errors.Is(err, ErrBadReply) ||", "TestTries"},
+	{"tried again by what was spoilt", "handler/handler.go",
+		"; ok && ctx.Value(againKey{}) != nil {", "; ok && false {", "TestAgainIsFresh"},
+	{"a failure counts as a refusal", "handler/caller.go",
+		"		return nil, failure(r, c.o.Target, reply.Failure)\n", "		return nil, &Rejected{Code: reply.Failure.Code}\n", "TestTries"},
+	{"trace not passed on", "handler/caller.go",
+		"		sent.Traceparent = parent\n", "", "TestOneTrace"},
+	{"unknown field passed over", "handler/decode.go",
+		"	case \"failed\":\n", "	case \"epoch\":\n		return s.skip()\n	case \"failed\":\n", "TestStrict"},
+	{"field that stands twice taken", "handler/scan.go",
+		"if bytes.Equal(other, name) {", "if false && bytes.Equal(other, name) {", "TestStrict"},
+	{"data that is no JSON put into JSON", "handler/encode.go",
+		"&& isJSON(data) {", "{", "TestRoundTrip"},
+	{"levels not bounded", "handler/scan.go",
+		"s.depth > MaxDepth", "false", "TestStrict"},
+}}
+
+var guestBugs = area{"guest", "aggregate/guest", []bug{
+	{"events decided twice in the state", "aggregate/append.go",
+		"		if r.folded != nil { // by", "		if false { // by", "TestAsNative"},
+	{"state of another release used", "aggregate/guest/decider.go",
+		"if r.StateVersion != d.stateVersion() {", "if false {", "TestOtherRelease"},
+	{"last piece of a long history left out", "aggregate/guest/executor.go",
+		"		rest = rest[n:]\n	}\n	r := m.request", "		rest = nil\n	}\n	r := m.request", "TestAsNative"},
+	{"service executes under an ID of its own", "aggregate/guest/service.go",
+		"aggregate.CommandID(r.ID)}", "aggregate.CommandID(eventstore.NewUUID())}", "TestService"},
+	{"failure of a handler taken for a refusal", "aggregate/run.go",
+		"	if r.failed {\n		r.keep()\n		return nil, nil, err\n	}\n", "", "TestFailureIsNoRefusal"},
+	{"expected mark not passed on", "aggregate/guest/service.go",
+		"		options = append(options, aggregate.Expect(r.After))\n", "", "TestService"},
+	{"moment differs from try to try", "aggregate/guest/executor.go",
+		"r.ID, r.Now, r.After, r.Command = id,", "r.ID, r.Now, r.After, r.Command = eventstore.NewUUID(),", "TestMoment"},
+}}
