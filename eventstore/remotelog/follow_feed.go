@@ -56,7 +56,7 @@ func (s *streams) followFeed(ctx context.Context, c feedCall, send func(feedMess
 	defer leave()
 	c.bytes, c.heartbeat = s.clamp(c.bytes, c.heartbeat)
 	f := &feedFollower{streams: s, feedCall: c, ear: newEar(true), at: c.after, told: c.after, limit: pageLimit{bytes: c.bytes}, out: s.sender(ctx, op), send: send}
-	defer f.out.close()
+	defer f.out.Close()
 	defer s.hub.add(f.ear, categoryKeys(c.filter.Categories)...)()
 	if unlink, err := s.hub.connect(ctx); err == nil { // without it the poll tells
 		defer unlink()
@@ -131,7 +131,7 @@ func (f *feedFollower) sameStore(page eventstore.FeedPage) error {
 }
 
 func (f *feedFollower) diverged(wanted, found string) error {
-	e := &eventstore.Error{Kind: eventstore.ErrDiverged, Op: f.out.op, Wanted: wanted, Found: found,
+	e := &eventstore.Error{Kind: eventstore.ErrDiverged, Op: f.out.Op, Wanted: wanted, Found: found,
 		Hint: "the store was restored, replaced or failed over with loss; what was read belongs to another history"}
 	if len(f.filter.Categories) > 0 {
 		e.Category = f.filter.Categories[0]
@@ -158,7 +158,7 @@ func (f *feedFollower) pass(ctx context.Context, page eventstore.FeedPage) error
 			return err
 		}
 	}
-	if !f.began || page.End && !f.end || f.told != f.at && time.Since(f.out.last) >= throughPause {
+	if !f.began || page.End && !f.end || f.told != f.at && time.Since(f.out.Last()) >= throughPause {
 		return f.tell(ctx, feedMessage{through: f.at, end: page.End})
 	}
 	return nil
@@ -193,7 +193,7 @@ func (f *feedFollower) wait(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-f.draining:
-			return goingAway(f.out.op)
+			return goingAway(f.out.Op)
 		case <-f.ear.ready:
 			return nil
 		case <-relook:
@@ -210,7 +210,7 @@ func (f *feedFollower) wait(ctx context.Context) error {
 // quiet is how long nothing need be sent.
 func (f *feedFollower) quiet() time.Duration {
 	if f.told != f.at {
-		return max(throughPause-time.Since(f.out.last), time.Millisecond)
+		return max(throughPause-time.Since(f.out.Last()), time.Millisecond)
 	}
 	return f.heartbeat
 }
@@ -261,6 +261,6 @@ func (f *feedFollower) readThrough(ctx context.Context, filter eventstore.Filter
 			return page, context.Cause(ctx)
 		}
 	}
-	return eventstore.FeedPage{}, &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: f.out.op, Wanted: "the horizon to come to position " + f.at.Position.String(),
+	return eventstore.FeedPage{}, &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: f.out.Op, Wanted: "the horizon to come to position " + f.at.Position.String(),
 		Found: "an append in flight that holds it below", Hint: "try again; a watchdog ends what holds it for too long"}
 }

@@ -23,6 +23,7 @@ const (
 	DefaultFollowReads    = 16               // pages that followers read from the store at once
 	DefaultProduceWindow  = 64               // requests of one Produce that are under way
 	DefaultProduceBytes   = 32 << 20         // of these together; one that is larger goes alone
+	DefaultProduceOfAll   = 256 << 20        // bytes under way of all Produces together
 	DefaultAppendTimeout  = 30 * time.Second // of one request of a Produce
 	DefaultWaitTimeout    = 10 * time.Second
 	MaxWaitTimeout        = time.Minute
@@ -61,6 +62,9 @@ type StreamOptions struct {
 	// ProduceWindow and ProduceBytes bound the requests of one Produce that are under way;
 	// what comes behind them is not read yet. 0: DefaultProduceWindow, DefaultProduceBytes.
 	ProduceWindow, ProduceBytes int
+	// ProduceBytesOfAll bounds the bytes of what is under way of all Produces together: who
+	// finds no room waits, and its next request is not read. 0: DefaultProduceOfAll.
+	ProduceBytesOfAll int
 	// AppendTimeout bounds each append of a Produce. 0: DefaultAppendTimeout.
 	AppendTimeout time.Duration
 	// Still is asked before each message that is sent, heartbeats among them, and each that
@@ -92,6 +96,7 @@ func (o StreamOptions) orDefault() StreamOptions {
 	count(&o.Reads, DefaultFollowReads)
 	count(&o.ProduceWindow, DefaultProduceWindow)
 	count(&o.ProduceBytes, DefaultProduceBytes)
+	count(&o.ProduceBytesOfAll, DefaultProduceOfAll)
 	o.MessageBytes = min(o.MessageBytes, DefaultMessageBytes)
 	if o.Still == nil {
 		o.Still = func(context.Context) error { return nil }
@@ -107,6 +112,7 @@ type streams struct {
 	o     StreamOptions
 	reads chan struct{} // as many as may read at once
 
+	pipeline     *producing
 	minHeartbeat time.Duration
 
 	mu       sync.Mutex
@@ -122,8 +128,10 @@ func newStreams(store *eventstore.Store, hub *Hub, o StreamOptions) *streams {
 	if hub == nil {
 		hub = NewHub(storeAnnouncer{store})
 	}
-	return &streams{store: store, hub: hub, o: o, reads: make(chan struct{}, o.Reads), draining: make(chan struct{}), minHeartbeat: MinHeartbeat,
+	s := &streams{store: store, hub: hub, o: o, reads: make(chan struct{}, o.Reads), draining: make(chan struct{}), minHeartbeat: MinHeartbeat,
 		poll: &poller{store: store, hub: hub, every: o.PollInterval, groups: map[eventstore.Category]*pollGroup{}}}
+	s.pipeline = s.producing()
+	return s
 }
 
 // storeAnnouncer is what a store's announcer hears.

@@ -40,7 +40,7 @@ func (s *streams) follow(ctx context.Context, c followCall, send func([]eventsto
 	defer leave()
 	c.bytes, c.heartbeat = s.clamp(c.bytes, c.heartbeat)
 	f := &follower{streams: s, followCall: c, ear: newEar(false), at: c.after, limit: pageLimit{bytes: c.bytes}, out: s.sender(ctx, op), send: send}
-	defer f.out.close()
+	defer f.out.Close()
 	category := c.stream.Category()
 	defer s.hub.add(f.ear, string(c.stream), streamsOf(category))()
 	if unlink, err := s.hub.connect(ctx); err == nil { // without it the poll tells
@@ -133,7 +133,7 @@ func (f *follower) wait(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-f.draining:
-			return goingAway(f.out.op)
+			return goingAway(f.out.Op)
 		case <-f.ear.ready:
 			return nil
 		case <-timer.C:
@@ -190,7 +190,7 @@ func (f *follower) trimmed(ctx context.Context, limit int) (eventstore.Page, err
 }
 
 func (f *follower) diverged(ctx context.Context, found string) error {
-	e := &eventstore.Error{Kind: eventstore.ErrDiverged, Op: f.out.op, Stream: f.stream, Wanted: "entry " + f.at.String(), Found: found,
+	e := &eventstore.Error{Kind: eventstore.ErrDiverged, Op: f.out.Op, Stream: f.stream, Wanted: "entry " + f.at.String(), Found: found,
 		Hint: "the store was restored, replaced or failed over with loss; what was read belongs to another history"}
 	if h, err := f.store.Head(ctx, f.stream); err == nil {
 		e.Head = &h

@@ -12,6 +12,7 @@ import (
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/remotelog/wattlev1"
+	"github.com/wattle-es/wattle/internal/streaming"
 	"github.com/wattle-es/wattle/internal/wire"
 )
 
@@ -128,13 +129,13 @@ func checkWatched(categories []eventstore.Category) error {
 
 // Produce implements the service.
 func (s *Service) Produce(ctx context.Context, stream *connect.BidiStream[wattlev1.ProduceRequest, wattlev1.ProduceResponse]) error {
-	receive := func() (produceRequest, error) {
+	receive := func() (streaming.Request[eventstore.Append], error) {
 		m, err := stream.Receive()
 		if err != nil {
-			return produceRequest{}, err
+			return streaming.Request[eventstore.Append]{}, err
 		}
-		r := produceRequest{bytes: proto.Size(m)}
-		r.append, r.err = wire.ToAppend(m.GetBatches(), m.GetGuards())
+		r := streaming.Request[eventstore.Append]{Bytes: proto.Size(m)}
+		r.Value, r.Err = wire.ToAppend(m.GetBatches(), m.GetGuards())
 		return r, nil
 	}
 	return s.streamFailed(ctx, "produce", "", s.streams.produce(ctx, receive, func(a eventstore.Appended) error {

@@ -36,7 +36,7 @@ func (s *streams) watch(ctx context.Context, categories []eventstore.Category, h
 	}
 	defer leave()
 	out := s.sender(ctx, op)
-	defer out.close()
+	defer out.Close()
 	w := &watcher{ready: make(chan struct{}, 1)}
 	defer s.hub.add(w, categoryKeys(categories)...)()
 	unlink, err := s.hub.connect(ctx)

@@ -56,7 +56,7 @@ var areas = []area{
 	leaseBugs, workerBugs,
 	handlerBugs, guestBugs, edgeBugs,
 	natscarrierBugs, connectcarrierBugs,
-	wireBugs, remotelogBugs,
+	streamingBugs, wireBugs, remotelogBugs,
 	remotetopicBugs,
 	httpBugs, functionBugs,
 	filelogCrashBugs, filelogFaultBugs, filelogDamageBugs,

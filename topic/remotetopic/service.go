@@ -14,6 +14,7 @@ import (
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/remotelog"
 	"github.com/wattle-es/wattle/eventstore/remotelog/wattlev1"
+	"github.com/wattle-es/wattle/internal/streaming"
 	"github.com/wattle-es/wattle/internal/wire"
 	"github.com/wattle-es/wattle/topic"
 )
@@ -24,6 +25,7 @@ const (
 	DefaultForwardTimeout = 3 * time.Second  // of one try at the owner
 	DefaultWindow         = 256              // publications of one PublishStream that are under way
 	DefaultWindowBytes    = 32 << 20         // of these together; one that is larger goes alone
+	DefaultWindowOfAll    = 256 << 20        // bytes under way of all PublishStreams together
 	DefaultMessageBytes   = 1 << 20          // of one message of Consume
 	DefaultSlowAfter      = 10 * time.Second // how long the sending of one message may take
 	DefaultStuckAfter     = 30 * time.Second // how much longer before the stream is reset
@@ -56,6 +58,9 @@ type ServiceOptions struct {
 	// Window and WindowBytes bound the publications of one PublishStream that are under
 	// way; what comes behind them is not read yet. 0: DefaultWindow, DefaultWindowBytes.
 	Window, WindowBytes int
+	// WindowBytesOfAll bounds the bytes of what is under way of all PublishStreams together:
+	// who finds no room waits, and its next publication is not read. 0: DefaultWindowOfAll.
+	WindowBytesOfAll int
 	// MessageBytes is about how much payload a message of Consume has: it ends with the one
 	// that passes this. 0: DefaultMessageBytes, which is the most.
 	MessageBytes int
@@ -86,7 +91,8 @@ func (o *ServiceOptions) complete() {
 	for _, n := range []struct {
 		of        *int
 		otherwise int
-	}{{&o.MaxRequestBytes, wire.MaxRequestBytes}, {&o.Window, DefaultWindow}, {&o.WindowBytes, DefaultWindowBytes}, {&o.MessageBytes, DefaultMessageBytes}, {&o.Streams, DefaultStreams}} {
+	}{{&o.MaxRequestBytes, wire.MaxRequestBytes}, {&o.Window, DefaultWindow}, {&o.WindowBytes, DefaultWindowBytes},
+		{&o.WindowBytesOfAll, DefaultWindowOfAll}, {&o.MessageBytes, DefaultMessageBytes}, {&o.Streams, DefaultStreams}} {
 		if *n.of <= 0 {
 			*n.of = n.otherwise
 		}
@@ -106,6 +112,7 @@ type Service struct {
 	topics       topic.Service
 	o            ServiceOptions
 	peers        peers
+	pipeline     *publishing
 	minHeartbeat time.Duration // MinHeartbeat but in tests
 
 	mu       sync.Mutex
@@ -123,6 +130,7 @@ func NewService(topics topic.Service, o *ServiceOptions) *Service {
 	}
 	s.o.complete()
 	s.peers.dial = s.o.Forward
+	s.pipeline = s.publishing()
 	return s
 }
 
@@ -134,7 +142,7 @@ const compressBytes = 1 << 10
 func (s *Service) Handler() (path string, h http.Handler) {
 	options := append([]connect.HandlerOption{connect.WithReadMaxBytes(s.o.MaxRequestBytes), connect.WithCompressMinBytes(compressBytes)}, s.o.Options...)
 	path, h = wattlev1.NewTopicServiceHandler(s, options...)
-	return path, streamable(h)
+	return path, streaming.Handler(h)
 }
 
 // Mount serves Handler.

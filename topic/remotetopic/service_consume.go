@@ -9,6 +9,7 @@ import (
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/remotelog/wattlev1"
+	"github.com/wattle-es/wattle/internal/streaming"
 	"github.com/wattle-es/wattle/internal/wire"
 	"github.com/wattle-es/wattle/topic"
 )
@@ -36,8 +37,8 @@ func (s *Service) Consume(ctx context.Context, m *wattlev1.ConsumeRequest, out *
 		c.Heartbeat = topic.DefaultHeartbeat
 	}
 	c.Heartbeat = min(max(c.Heartbeat, s.minHeartbeat), MaxHeartbeat)
-	x := &consuming{s: s, ctx: ctx, bytes: bytes, send: out.Send, out: &sender{o: &s.o, op: op, c: controllerOf(ctx)}}
-	defer x.out.close()
+	x := &consuming{s: s, ctx: ctx, bytes: bytes, send: out.Send, out: s.sender(ctx, op)}
+	defer x.out.Close()
 	return s.fail(ctx, op, m.GetTopic(), x.run(c))
 }
 
@@ -47,7 +48,7 @@ type consuming struct {
 	ctx    context.Context // of the call
 	bytes  int
 	send   func(*wattlev1.ConsumeResponse) error
-	out    *sender
+	out    *streaming.Sender
 	member *memberStream // nil: without a name
 }
 
@@ -98,7 +99,7 @@ func (x *consuming) watch(end context.CancelCauseFunc) (stop func()) {
 			case <-over:
 				return
 			case <-x.s.draining:
-				end(goingAway(x.out.op))
+				end(goingAway(x.out.Op))
 				return
 			case <-call:
 				if call = nil; !x.member.isLeaving() {
@@ -124,7 +125,7 @@ func (x *consuming) deliver(d topic.Delivery) error {
 		if err := x.s.o.Still(x.ctx); err != nil {
 			return err
 		}
-		if err := x.out.put(func() error { return x.send(m) }); err != nil {
+		if err := x.out.Put(func() error { return x.send(m) }); err != nil {
 			return err
 		}
 		if d.Assignment = nil; len(rest) == 0 {
