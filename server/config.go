@@ -29,6 +29,14 @@ type Config struct {
 	Advertise string `json:"advertise" help:"URL under which other servers and clients reach this one"`
 	Insecure  bool   `json:"insecure" help:"without TLS, listen on addresses that other machines reach"`
 
+	NATS     string   `json:"nats" help:"URL of a NATS server that carries announcements between servers"`
+	LeaseTTL Duration `json:"lease_ttl" help:"how long a server that is silent keeps its partitions (default 10s)"`
+	Peer     struct {
+		CA   string `json:"ca" help:"FILE with the authority of the other servers, PEM"`
+		Cert string `json:"cert" help:"FILE with this server's certificate as a client of the others, PEM"`
+		Key  string `json:"key" help:"FILE with its key, PEM"`
+	} `json:"peer"`
+
 	TLS struct {
 		Cert      string   `json:"cert" help:"FILE with the server's certificate, PEM"`
 		Key       string   `json:"key" help:"FILE with its key, PEM"`
@@ -263,6 +271,8 @@ func (c *Config) Options() (o Options, err error) {
 		return o, fmt.Errorf("config: tls.min: wanted 1.3 or 1.2, found %.20q", c.TLS.Min)
 	case c.TLS.Revoked != "" && len(c.TLS.ClientCAs) == 0:
 		return o, errors.New("config: tls.revoked: wanted client_cas with it, found none")
+	case (c.Peer.Cert == "") != (c.Peer.Key == ""):
+		return o, errors.New("config: peer: wanted cert and key, found one of them")
 	case (c.Proxy.Header == "") != (len(c.Proxy.Identities) == 0):
 		return o, errors.New("config: proxy: wanted header and identities, found one of them")
 	case c.Proxy.Header != "" && len(c.TLS.ClientCAs) == 0:

@@ -79,7 +79,8 @@ func TestConfigMistakes(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"cert and key": func(c *Config) { c.TLS.Cert = "x" }, "without": func(c *Config) { c.TLS.Min = "1.3" }, "1.3 or 1.2": func(c *Config) { c.TLS.Cert, c.TLS.Key, c.TLS.Min = "x", "y", "1.1" },
 		"client_cas with it, found none": func(c *Config) { c.TLS.Cert, c.TLS.Key, c.TLS.Revoked = "x", "y", "z" }, "header and identities": func(c *Config) { c.Proxy.Header = "X" },
-		"known by its certificate": func(c *Config) { c.Proxy.Header, c.Proxy.Identities = "X", []string{"uri:a"} }, "no such file": func(c *Config) { c.Policy = file + ".none" },
+		"peer: wanted cert and key": func(c *Config) { c.Peer.Cert = "x" },
+		"known by its certificate":  func(c *Config) { c.Proxy.Header, c.Proxy.Identities = "X", []string{"uri:a"} }, "no such file": func(c *Config) { c.Policy = file + ".none" },
 	} {
 		var c Config
 		change(&c)
@@ -106,7 +107,7 @@ func TestSettings(t *testing.T) {
 		}
 		seen[s.Env()], seen[s.Flag()] = true, true
 		value := map[bool]string{true: "true", false: "7"}[s.Bool()]
-		if strings.HasSuffix(s.Name, "timeout") {
+		if strings.HasSuffix(s.Name, "timeout") || s.Name == "lease_ttl" {
 			value = "7s"
 		}
 		if err := s.Set(value); err != nil || s.String() != value {

@@ -22,6 +22,7 @@ import (
 type projecting struct {
 	app        *app
 	checkpoint string // category
+	database   string // URL
 	version    int
 }
 
@@ -31,14 +32,20 @@ they are told at once or within some seconds. Whatever is changed is changed in 
 fences the workers: what they are at is refused and done anew, and nothing is lost.
 
 Checkpoints are found beside the store in PostgreSQL, and in the store itself (package
-logcheckpoint, see --checkpoints). A store in files has one process: what only looks works
-beside it; what changes something is refused while it runs.`
+logcheckpoint, see --checkpoints). Where the read models have a database of their own, as beside
+a store at a server or in files, --database or ` + databaseVariable + ` names it. A store in files has one
+process: what only looks works beside it; what changes something is refused while it runs.`
+
+// databaseVariable names the environment variable that stands in for --database.
+const databaseVariable = "WATTLE_DATABASE"
 
 func (a *app) projectorCommand() *cobra.Command {
 	p := &projecting{app: a}
 	c := &cobra.Command{Use: "projector", Short: "see to projectors: health, pause, reset, rebuild, switch, parked keys", Long: projectorLong}
 	group(c)
 	c.PersistentFlags().StringVar(&p.checkpoint, "checkpoints", string(logcheckpoint.DefaultCategory), "`CATEGORY` of checkpoints that are kept in the store itself")
+	// As with --store, help must not print what the environment says.
+	c.PersistentFlags().StringVar(&p.database, "database", "", "`URL` of the database, postgres://…, with the checkpoints, if not the store's (default $"+databaseVariable+")")
 	c.AddCommand(p.listCommand(), p.showCommand(), p.pauseCommand(), p.resumeCommand(), p.resetCommand(), p.rebuildCommand(), p.switchCommand(),
 		p.rollbackCommand(), p.dropCommand(), p.parkedCommand(), p.skippedCommand(), p.retryCommand(), p.skipCommand(), p.waitCommand())
 	return c
@@ -69,8 +76,15 @@ func (p *projecting) opened(ctx context.Context, o open.Options, f func(*open.St
 	if err != nil {
 		return err
 	}
+	database, err := p.beside(ctx)
+	if err != nil {
+		return err
+	}
+	if database != nil {
+		defer database.Close()
+	}
 	err = p.app.opened(ctx, o, func(s *open.Store) error {
-		all, err := s.Keepers(ctx, category)
+		all, err := s.Keepers(ctx, database, category)
 		if err != nil {
 			return err
 		}
@@ -82,6 +96,22 @@ func (p *projecting) opened(ctx context.Context, o open.Options, f func(*open.St
 		return &c
 	}
 	return err
+}
+
+// beside opens the database that --database names; nil without.
+func (p *projecting) beside(ctx context.Context) (*open.Database, error) {
+	address := p.database
+	if address == "" {
+		address = p.app.env(databaseVariable)
+	}
+	if address == "" {
+		return nil, nil
+	}
+	t, err := open.Parse(address)
+	if err != nil {
+		return nil, err
+	}
+	return t.Database(ctx)
 }
 
 // of opens the store and finds who keeps a projector.
@@ -112,7 +142,7 @@ func keeperOf(ctx context.Context, all []open.Keeper, name string) (found open.K
 	}
 	if found.Control == nil {
 		return found, &eventstore.Error{Kind: projector.ErrNotRegistered, Op: "projector", Wanted: "projector " + name, Found: "none of that name in the store",
-			Hint: "it is registered when it first runs; see: wattle projector list"}
+			Hint: "it is registered when it first runs, in its workers' database if that is another one (--database); see: wattle projector list"}
 	}
 	return found, nil
 }

@@ -396,6 +396,36 @@ func TestProjectorKeptInTheLog(t *testing.T) {
 	}
 }
 
+// A store at a server, and read models with their checkpoints in a database beside the
+// workers: --database names it.
+func TestProjectorAtAServer(t *testing.T) {
+	t.Parallel()
+	o, database := newOffice(t, filed(t)), migrated(t)
+	p := newProjection(t, o.url("client"))
+	beside := func(args ...string) result { return p.cli(append(args, "--database", database)...) }
+	beside("list").wants(t, 0, "NAME")
+	target, err := open.Parse(database)
+	p.ok(err)
+	models, err := target.Open(t.Context(), nil)
+	p.ok(err)
+	t.Cleanup(func() { _ = models.Close() })
+	p.control = pgcheckpoint.NewCheckpoints(models.Pool, &pgcheckpoint.Options{Schema: models.Schema})
+	p.run()
+	until(t, "the projector to be registered", func() bool { return beside("show", "p").code == 0 })
+	p.cli("show", "p").wants(t, exitNotFound, "projector p", "--database")
+	token := p.append("good", keys...)
+	beside("wait", "p", token.String(), "--timeout", "20s").wants(t, 0, "has passed position "+token.Position.String())
+	beside("list").wants(t, 0, "p     1        live", "database")
+	beside("pause", "p").wants(t, 0, "paused")
+	beside("resume", "p").wants(t, 0, "resumed")
+	beside("reset", "p", "--yes").wants(t, 0, "it begins anew")
+	until(t, "the entries to be handled again", func() bool { return p.times(token.Position) == 2 })
+	env := func(name string) string { return map[string]string{databaseVariable: database}[name] }
+	wattleIn(t, env, "", "projector", "list", "--store", p.url).wants(t, 0, "p     1        live", "database")
+	p.cli("list", "--database", "mem:").wants(t, exitUsage, "a database like postgres://")
+	p.cli("list", "--database", "postgres://user:secretword@127.0.0.1:1/db?sslmode=disable").wants(t, exitUnavailable, "127.0.0.1:1")
+}
+
 func TestProjectorUsage(t *testing.T) {
 	t.Parallel()
 	for name, d := range map[string]struct {

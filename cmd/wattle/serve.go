@@ -37,8 +37,7 @@ Who asks is known by a client certificate (--tls-client-cas), or for development
 With --dev whoever reaches the server may do everything: on loopback and without TLS only.
 Certificates, policy and tokens are read again when their files change.
 
-Every flag but --config, --dev, --nats, --lease-ttl and --peer-* is also an environment variable and
-a field of the file given with --config:
+Every flag but --dev is also an environment variable and a field of the file given with --config:
 --tls-client-cas is WATTLE_TLS_CLIENT_CAS and {"tls": {"client_cas": […]}}. Flags count first, then
 the environment, then the file.
 
@@ -49,13 +48,10 @@ Several servers on one store share the partitions of its topics; each must be to
 // serving is one run of wattle serve.
 type serving struct {
 	*app
-	config        server.Config
-	file          string
-	nats          string
-	dev           bool
-	leaseTTL      time.Duration
-	ca, cert, key string // for what goes to other servers
-	listening     func(net.Addr)
+	config    server.Config
+	file      string
+	dev       bool
+	listening func(net.Addr)
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -89,12 +85,7 @@ func (a *app) serveCommand() *cobra.Command {
 		}
 	}
 	c.Flags().StringVar(&s.file, "config", "", "`FILE` with settings, JSON")
-	c.Flags().StringVar(&s.nats, "nats", "", "`URL` of a NATS server that carries announcements between servers")
 	c.Flags().BoolVar(&s.dev, "dev", false, "whoever reaches it may do everything: on loopback, without TLS")
-	c.Flags().DurationVar(&s.leaseTTL, "lease-ttl", 0, "how long a server that is silent keeps its partitions (default "+eventstore.DefaultLeaseTTL.String()+")")
-	c.Flags().StringVar(&s.ca, "peer-ca", "", "`FILE` with the authority of the other servers, PEM")
-	c.Flags().StringVar(&s.cert, "peer-cert", "", "`FILE` with this server's certificate as a client of the others, PEM")
-	c.Flags().StringVar(&s.key, "peer-key", "", "`FILE` with its key, PEM")
 	return c
 }
 
@@ -194,7 +185,7 @@ func (s *serving) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, err := t.Open(ctx, &open.Options{Create: true, NATS: s.nats, Logger: logger})
+	store, err := t.Open(ctx, &open.Options{Create: true, NATS: s.config.NATS, Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -204,7 +195,7 @@ func (s *serving) run(ctx context.Context) error {
 	if err != nil {
 		return badConfig(err)
 	}
-	broker, err := topic.NewBroker(ctx, store.Store, &topic.Options{Address: s.config.Advertise, LeaseTTL: s.leaseTTL, Logger: logger})
+	broker, err := topic.NewBroker(ctx, store.Store, &topic.Options{Address: s.config.Advertise, LeaseTTL: time.Duration(s.config.LeaseTTL), Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -244,7 +235,7 @@ func (s *serving) mount(served *server.Server, t *open.Target, store *open.Store
 
 // peer makes a client of another server.
 func (s *serving) peer(address string) (remotetopic.Peer, error) {
-	transport, err := open.Transport(address, s.ca, s.cert, s.key)
+	transport, err := open.Transport(address, s.config.Peer.CA, s.config.Peer.Cert, s.config.Peer.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -254,7 +245,7 @@ func (s *serving) peer(address string) (remotetopic.Peer, error) {
 // waiter waits for the projectors whose checkpoints are kept beside the store or in it.
 func waiter(store *open.Store) func(context.Context, string, eventstore.Token) error {
 	return func(ctx context.Context, name string, t eventstore.Token) error {
-		keepers, err := store.Keepers(ctx, "")
+		keepers, err := store.Keepers(ctx, nil, "")
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"slices"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/projector"
 	"github.com/wattle-es/wattle/projector/logcheckpoint"
@@ -18,12 +20,16 @@ type Keeper struct {
 	projector.Control
 }
 
-// Keepers are those that are there: the tables beside a store in PostgreSQL, and streams
-// of a category in any store, by default logcheckpoint.DefaultCategory. Nothing is created.
-func (s *Store) Keepers(ctx context.Context, category eventstore.Category) ([]Keeper, error) {
+// Keepers are those that are there: the tables of database, or if that is nil those beside
+// a store in PostgreSQL, and streams of a category in any store, by default
+// logcheckpoint.DefaultCategory. Nothing is created.
+func (s *Store) Keepers(ctx context.Context, database *Database, category eventstore.Category) ([]Keeper, error) {
+	if database == nil && s.Pool != nil {
+		database = &Database{s.Pool, s.Schema}
+	}
 	var all []Keeper
-	if s.Pool != nil {
-		all = append(all, Keeper{"database", pgcheckpoint.NewCheckpoints(s.Pool, &pgcheckpoint.Options{Schema: s.Schema})})
+	if database != nil {
+		all = append(all, Keeper{"database", pgcheckpoint.NewCheckpoints(database.pool, &pgcheckpoint.Options{Schema: database.schema})})
 	}
 	if category == "" {
 		category = logcheckpoint.DefaultCategory
@@ -41,3 +47,26 @@ func (s *Store) Keepers(ctx context.Context, category eventstore.Category) ([]Ke
 	}
 	return append(all, Keeper{"log", log}), nil
 }
+
+// Database is one in PostgreSQL with read models and the checkpoints of what keeps them.
+type Database struct {
+	pool   *pgxpool.Pool
+	schema string
+}
+
+// Database opens the database of a target, for checkpoints of a store that is elsewhere.
+// It connects when it is first used.
+func (t *Target) Database(ctx context.Context) (*Database, error) {
+	if t.config == nil {
+		return nil, &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "open database", Wanted: "a database like postgres://user@host:5432/database?schema=wattle", Found: t.name,
+			Hint: "checkpoints elsewhere than in PostgreSQL are kept in the store itself"}
+	}
+	pool, err := t.pool(ctx, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Database{pool, t.schema}, nil
+}
+
+// Close closes its connections.
+func (d *Database) Close() { d.pool.Close() }
