@@ -139,6 +139,7 @@ func (c *checkedConn) Receive(message any) error {
 		return err
 	}
 	c.st.c.account.keep(0)
+	c.st.c.read = 0
 	err := c.StreamingHandlerConn.Receive(message)
 	if cause := c.done(); cause != nil {
 		return cause

@@ -22,7 +22,8 @@ type call struct {
 	account account
 	control *http.ResponseController
 	began   time.Time
-	reached bool // the interceptor was
+	reached bool  // the interceptor was
+	read    int64 // bytes of the message that is being received
 	code    atomic.Pointer[string]
 }
 
@@ -50,7 +51,7 @@ type body struct {
 	w     *writer
 	http1 bool
 	begun bool
-	read  int64 // of all, where there is but one message
+	most  int64 // bytes of a message, with its envelope
 	ahead int64 // counted already: what the request announced
 }
 
@@ -58,7 +59,7 @@ type body struct {
 // came, to its end; where the client sends message after message, to the first byte.
 func (b *body) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.read += int64(n)
+	b.c.read += int64(n)
 	if errors.Is(err, io.EOF) || b.c.proc.pours && n > 0 && !b.begun {
 		_ = b.c.control.SetReadDeadline(time.Time{})
 	}
@@ -66,7 +67,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return n, b.failed(err)
 	}
-	if !b.c.proc.pours && b.read > int64(b.s.limits.MessageBytes)+unaryFrameSlack {
+	if b.c.read > b.most {
 		return 0, b.failed(tooLarge(fmt.Sprintf("a request of at most %d bytes", b.s.limits.MessageBytes), "more"))
 	}
 	fresh := int64(n) - min(int64(n), b.ahead)

@@ -68,7 +68,7 @@ const (
 	compressBytes      = 1 << 10 // answers from here on are packed
 	receivePerStream   = 1 << 20 // HTTP/2 windows: what is in memory before it is asked for
 	receivePerConn     = 2 << 20
-	unaryFrameSlack    = 1 << 10
+	envelopeBytes      = 5 // around a message, but in a unary call of Connect
 	readinessBodyBytes = 4 << 10
 )
 

@@ -9,8 +9,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -144,5 +146,53 @@ func TestRefusalsAtTheClient(t *testing.T) {
 	stranger := eventstore.New(w.open(t, url, "spiffe://bank/stranger", remotelog.Options{Lazy: true}), nil)
 	if _, err := stranger.ListCategories(ctx); !errors.Is(note(err), remotelog.ErrDenied) {
 		t.Errorf("a stranger: %v", err)
+	}
+}
+
+// A limit below what a client may send is told as such: nothing was written, and it is no
+// use to send it again.
+func TestLoweredMessageLimit(t *testing.T) {
+	const most = 100_000
+	w := newWorld(t, func(w *world) {
+		w.o.Policy, w.o.Limits.MessageBytes = rules(t, "uri:spiffe://bank/* * *\n"), most
+	})
+	store := eventstore.New(memlog.New(nil), nil)
+	defer func() { _ = store.Close() }()
+	url := backed(t, w.o, store)
+	if err := store.CreateCategory(t.Context(), eventstore.CategorySpec{Name: "account"}); err != nil {
+		t.Fatal(err)
+	}
+	batch := func(n int) eventstore.Append {
+		data := make([]byte, n)
+		for i := range data { // not to be packed
+			data[i] = byte(rand.Uint32())
+		}
+		return eventstore.Append{Batches: []eventstore.Batch{{ID: eventstore.NewUUID(), Stream: eventstore.Stream("account-" + eventstore.NewUUID().String()), Epoch: 1, Claim: true, Holder: eventstore.NewUUID(),
+			Events: []eventstore.Event{{Type: "x", Data: data}}}}}
+	}
+	for name, o := range map[string]remotelog.Options{"connect": {}, "grpc": {Protocol: remotelog.GRPC}, "grpc-web": {Protocol: remotelog.GRPCWeb}, "json": {JSON: true}} {
+		t.Run(name, func(t *testing.T) {
+			l := w.open(t, url, "spiffe://bank/teller", o)
+			for _, n := range []int{most - 100, most, most + envelopeBytes, most * 2, 10 << 20} {
+				if _, err := l.Append(within(t), batch(n)); !errors.Is(note(err), eventstore.ErrTooLarge) || !strings.Contains(err.Error(), "100000") {
+					t.Errorf("append of %d bytes: %v", n, err)
+				}
+				p := l.Produce(within(t))
+				_, err := p.Append(within(t), batch(n))(within(t))
+				if !errors.Is(note(err), eventstore.ErrTooLarge) || !strings.Contains(err.Error(), "100000") {
+					t.Errorf("produce of %d bytes: %v", n, err)
+				}
+				_ = p.Close()
+			}
+			p := l.Produce(within(t))
+			for range 3 { // each for itself, not all together
+				if _, err := p.Append(within(t), batch(most/2))(within(t)); note(err) != nil {
+					t.Error(err)
+				}
+			}
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }

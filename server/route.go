@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -81,8 +82,18 @@ func (s *Server) serveCall(w *writer, r *http.Request, p *procedure, h http.Hand
 	if p.stream {
 		defer s.streams.leave(c.caller.identity)
 	}
-	r.Body = &body{ReadCloser: r.Body, s: s, c: c, w: w, http1: r.ProtoMajor == 1, ahead: c.account.held.Load()}
+	r.Body = &body{ReadCloser: r.Body, s: s, c: c, w: w, http1: r.ProtoMajor == 1, most: s.messageBytes(r), ahead: c.account.held.Load()}
 	h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callKey{}, c)))
+}
+
+// messageBytes is how much of a body one message may take.
+func (s *Server) messageBytes(r *http.Request) int64 {
+	most := int64(s.limits.MessageBytes)
+	switch kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); kind {
+	case "application/proto", "application/json":
+		return most
+	}
+	return most + envelopeBytes
 }
 
 // admit says why a call is not let in. Nothing of its body has been read.
@@ -102,7 +113,7 @@ func (s *Server) admit(c *call, r *http.Request, calls int64) *connect.Error {
 		return overloaded(fmt.Sprintf("at most %d calls at once", s.limits.Calls), "more")
 	}
 	if !c.proc.pours {
-		if most := int64(s.limits.MessageBytes) + unaryFrameSlack; r.ContentLength > most {
+		if r.ContentLength > s.messageBytes(r) {
 			return tooLarge(fmt.Sprintf("a request of at most %d bytes", s.limits.MessageBytes), fmt.Sprint(r.ContentLength))
 		}
 		if r.ContentLength > 0 && !c.account.take(r.ContentLength) {

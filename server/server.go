@@ -21,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
+	"github.com/wattle-es/wattle/internal/wire"
 	"github.com/wattle-es/wattle/server/policy"
 )
 
@@ -129,7 +130,9 @@ func (s *Server) instrument(o Options) error {
 		return err
 	}
 	s.handling = []connect.HandlerOption{
-		connect.WithReadMaxBytes(s.limits.MessageBytes),
+		// Ours come first: what Connect itself refuses has no detail, and so its client
+		// cannot know that nothing was done.
+		connect.WithReadMaxBytes(max(s.limits.MessageBytes, wire.MaxRequestBytes) + envelopeBytes),
 		connect.WithCompression("gzip", s.newUnzip, newZip), connect.WithCompressMinBytes(compressBytes),
 		connect.WithCodec(protoCodec{s.limits.Elements}),
 		connect.WithCodec(jsonCodec{"json", s.limits.Elements}), connect.WithCodec(jsonCodec{"json; charset=utf-8", s.limits.Elements}),
