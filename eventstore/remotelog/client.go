@@ -128,7 +128,7 @@ func Open(ctx context.Context, target string, o *Options) (*Log, error) {
 func (l *Log) connect(u *url.URL, o *Options) {
 	transport := o.Transport
 	if transport == nil {
-		l.own = newTransport(u.Scheme)
+		l.own = wire.NewTransport(u.Scheme, pingAfter)
 		transport = l.own
 	}
 	// A redirect is not followed: an append may have been carried out where it came from,
@@ -163,29 +163,16 @@ func (o *Options) connect() []connect.ClientOption {
 	} else {
 		options = append(options, connect.WithAcceptCompression("gzip", nil, nil)) // on a fast network it takes longer than sending
 	}
-	options = append(options, connect.WithInterceptors(newTraced(o.TracerProvider)))
+	options = append(options, connect.WithInterceptors(wire.Traced(o.TracerProvider)))
 	if o.Token != nil {
-		options = append(options, connect.WithInterceptors(bearer{o.Token}))
+		options = append(options, connect.WithInterceptors(wire.Bearer(o.Token, ErrUnauthenticated)))
 	}
 	return append(options, o.Options...)
 }
 
-// newTransport is http.DefaultTransport with a pool of its own. Over http it speaks HTTP/2
-// at once, which every Service of ours understands.
-func newTransport(scheme string) *http.Transport {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: 90 * time.Second,
-		TLSHandshakeTimeout: 10 * time.Second, Protocols: new(http.Protocols),
-		// A connection on which nothing comes back is asked whether it is alive, else calls
-		// would queue on a dead one until each has run out of its time.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second}}
-	if scheme == "http" {
-		t.Protocols.SetUnencryptedHTTP2(true)
-		return t
-	}
-	t.Protocols.SetHTTP1(true)
-	t.Protocols.SetHTTP2(true)
-	return t
-}
+// pingAfter is how long nothing may come before a connection is asked, and how long that
+// may take.
+const pingAfter = 15 * time.Second
 
 // probe asks for what only a server of wattle.v1 answers, whoever asks and whatever the
 // store: the head of no stream, which is refused with a detail.

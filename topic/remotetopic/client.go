@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/remotelog"
@@ -53,6 +54,7 @@ type Options struct {
 	// Window and WindowBytes bound the publications of one Publisher that are unanswered.
 	// 0: DefaultWindow, DefaultWindowBytes.
 	Window, WindowBytes int
+	TracerProvider      trace.TracerProvider // nil: no spans of calls; the trace is told in any case
 	// Lazy has Open ask nothing: what is wrong is found by the first call.
 	Lazy    bool
 	Options []connect.ClientOption // of Connect, behind ours: gRPC, interceptors and the like
@@ -142,7 +144,7 @@ func newClient(urls []string, o *Options) (*Client, error) {
 	c.closing, c.stop = context.WithCancelCause(context.Background())
 	transport := c.o.Transport
 	if transport == nil {
-		c.own = newTransport(urls[0])
+		c.own = wire.NewTransport(schemeOf(urls[0]), pingAfter)
 		transport = c.own
 	}
 	// A redirect is not followed: a publication may have been carried out where it came
@@ -180,26 +182,17 @@ func (c *Client) target(address string) (*target, error) {
 	if c.o.Gzip {
 		options = append(options, connect.WithSendGzip())
 	}
-	options = append(options, connect.WithInterceptors(callHeader{c.header, c.o.Token}))
+	options = append(options, connect.WithInterceptors(wire.Traced(c.o.TracerProvider), callHeader{c.header}))
+	if c.o.Token != nil {
+		options = append(options, connect.WithInterceptors(wire.Bearer(c.o.Token, remotelog.ErrUnauthenticated)))
+	}
 	return &target{url: u.String(), service: wattlev1.NewTopicServiceClient(c.client, u.String(), append(options, c.o.Options...)...),
 		caller: &wire.Caller{Target: u.String(), Timeout: c.o.Timeout, Kinds: kinds}}, nil
 }
 
-// newTransport is http.DefaultTransport with a pool of its own. Over http it speaks HTTP/2
-// at once, which every server of ours understands.
-func newTransport(address string) *http.Transport {
-	t := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: 90 * time.Second,
-		TLSHandshakeTimeout: 10 * time.Second, Protocols: new(http.Protocols),
-		// A connection on which nothing comes back is asked whether it is alive, else calls
-		// would queue on a dead one until each has run out of its time.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}}
-	if strings.HasPrefix(address, "http:") {
-		t.Protocols.SetUnencryptedHTTP2(true)
-		return t
-	}
-	t.Protocols.SetHTTP1(true)
-	t.Protocols.SetHTTP2(true)
-	return t
+func schemeOf(address string) string {
+	scheme, _, _ := strings.Cut(address, ":")
+	return scheme
 }
 
 // pingAfter is how long nothing may come before a connection is asked, and how long that

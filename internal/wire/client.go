@@ -1,11 +1,13 @@
-// What the client puts around each call: the bearer token, a span, the trace.
+// What clients put around each call: the bearer token, a span, the trace; and the
+// connections they make.
 
-package remotelog
+package wire
 
 import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 	"go.opentelemetry.io/otel/attribute"
@@ -19,20 +21,30 @@ import (
 // bearer puts a token into the header of each call.
 type bearer struct {
 	token func(context.Context) (string, error)
+	kind  error
+}
+
+// Bearer puts the token that a function gives into the header of each call; "" is none.
+// Its error is the call's, of a kind: nothing was sent then.
+func Bearer(token func(context.Context) (string, error), kind error) connect.Interceptor {
+	return bearer{token, kind}
 }
 
 func (b bearer) set(ctx context.Context, h http.Header) error {
 	token, err := b.token(ctx)
-	if err == nil && token != "" {
+	if err != nil {
+		return &eventstore.Error{Kind: b.kind, Wanted: "a token", Found: "none", Hint: "nothing was sent", Err: err}
+	}
+	if token != "" {
 		h.Set("Authorization", "Bearer "+token)
 	}
-	return err
+	return nil
 }
 
 func (b bearer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, r connect.AnyRequest) (connect.AnyResponse, error) {
 		if err := b.set(ctx, r.Header()); err != nil {
-			return nil, tokenError(err)
+			return nil, err
 		}
 		return next(ctx, r)
 	}
@@ -42,7 +54,7 @@ func (b bearer) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
 		conn := next(ctx, spec)
 		if err := b.set(ctx, conn.RequestHeader()); err != nil {
-			return noConn{conn, tokenError(err)}
+			return noConn{conn, err}
 		}
 		return conn
 	}
@@ -50,10 +62,6 @@ func (b bearer) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 
 func (b bearer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
-}
-
-func tokenError(err error) error {
-	return &eventstore.Error{Kind: ErrUnauthenticated, Wanted: "a token", Found: "none", Hint: "nothing was sent", Err: err}
 }
 
 // noConn is a stream that has failed before anything was sent.
@@ -65,12 +73,14 @@ type noConn struct {
 func (c noConn) Send(any) error    { return c.err }
 func (c noConn) Receive(any) error { return c.err }
 
-// traced makes a span of kind client around each call, and tells the server the trace.
-// It is written by hand: otelconnect links a second Connect and the propagators of OTel,
-// which alone are half a megabyte of a program for WebAssembly.
 type traced struct{ tracer trace.Tracer }
 
-func newTraced(p trace.TracerProvider) traced {
+// Traced makes a span of kind client around each call, and tells the server the trace.
+// It is written by hand: otelconnect links a second Connect and the propagators of OTel,
+// which alone are half a megabyte of a program for WebAssembly.
+//
+// Nil: there are no spans, and the trace is the one of the context.
+func Traced(p trace.TracerProvider) connect.Interceptor {
 	if p == nil {
 		p = noop.NewTracerProvider() // its spans are those that are in the context
 	}
@@ -122,4 +132,20 @@ func (t traced) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 
 func (t traced) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
+}
+
+// NewTransport is http.DefaultTransport with a pool of its own. Over http it speaks HTTP/2
+// at once, which every server of ours understands. A connection on which nothing has come
+// for as long as ping is asked whether it is alive, and given up after as long again: else
+// calls would queue on a dead one until each has run out of its time.
+func NewTransport(scheme string, ping time.Duration) *http.Transport {
+	t := &http.Transport{Proxy: http.ProxyFromEnvironment, MaxIdleConnsPerHost: 64, IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second,
+		Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{SendPingTimeout: ping, PingTimeout: ping}}
+	if scheme == "http" {
+		t.Protocols.SetUnencryptedHTTP2(true)
+		return t
+	}
+	t.Protocols.SetHTTP1(true)
+	t.Protocols.SetHTTP2(true)
+	return t
 }
