@@ -85,9 +85,9 @@ func watch(root string) error {
 
 // StartDev starts a server without TLS for everybody who reaches it, on a new file store.
 // The test's end stops it.
-func StartDev(t testing.TB, program string) *Server {
+func StartDev(t testing.TB, program string, args ...string) *Server {
 	s := &Server{Dir: t.TempDir()}
-	s.start(t, program, "--dev")
+	s.start(t, program, append([]string{"--dev"}, args...)...)
 	s.URL = "http://" + s.Addr
 	return s
 }
@@ -135,6 +135,18 @@ func (s *Server) Restart(t testing.TB) {
 	s.stop(t)
 	s.launch(t, s.Addr)
 }
+
+// Kill ends the server with SIGKILL, in the middle of whatever it does.
+func (s *Server) Kill(t testing.TB) {
+	must(t, s.process.Process.Kill())
+	_ = s.process.Wait() // it was killed
+	s.reading.Wait()
+	_ = s.output.Close()
+	s.process = nil
+}
+
+// Revive starts a server that was killed, at its address and on its store.
+func (s *Server) Revive(t testing.TB) { s.launch(t, s.Addr) }
 
 // start runs the server until the test ends.
 func (s *Server) start(t testing.TB, program string, args ...string) {
