@@ -1,6 +1,6 @@
 //go:build edge
 
-// Both Workers in a real workerd, on loopback. make test-edge builds them first.
+// The Workers in a real workerd, on loopback. make test-edge builds them first.
 
 package edge_test
 
@@ -52,8 +52,8 @@ func start(t *testing.T, env ...string) *process {
 		t.Fatal(err)
 	}
 	defer told.Close()
-	c := exec.Command(found[0], "serve", "config.capnp", "--socket-addr=decide=127.0.0.1:0", "--socket-addr=execute=127.0.0.1:0", "--control-fd=3")
-	c.Env = append(append(os.Environ(), "DATABASE_URL=", "WATTLE_SCHEMA="), env...)
+	c := exec.Command(found[0], "serve", "config.capnp", "--socket-addr=decide=127.0.0.1:0", "--socket-addr=execute=127.0.0.1:0", "--socket-addr=remote=127.0.0.1:0", "--control-fd=3")
+	c.Env = append(append(os.Environ(), "DATABASE_URL=", "WATTLE_SCHEMA=", "WATTLE_SERVER=", "WATTLE_TOKEN="), env...)
 	c.ExtraFiles, c.Stdout, c.Stderr = []*os.File{tell}, os.Stderr, os.Stderr
 	p := &process{began: time.Now(), address: map[string]string{}}
 	if err := c.Start(); err != nil {
@@ -62,7 +62,7 @@ func start(t *testing.T, env ...string) *process {
 	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
 	tell.Close()
 	_ = told.SetReadDeadline(time.Now().Add(startLimit))
-	for events := json.NewDecoder(told); len(p.address) < 2; {
+	for events := json.NewDecoder(told); len(p.address) < 3; {
 		var e struct {
 			Event, Socket string
 			Port          int
@@ -170,7 +170,12 @@ func TestBadRequests(t *testing.T) {
 	if err != nil || reply.Failure == nil || reply.Failure.Code != handler.CodeFailed {
 		t.Errorf("without a database: %+v, %v, want a failure %q", reply, err, handler.CodeFailed)
 	}
-	// Nor is a program that could not even begin.
+	// A fetch does not tell whether the server had the request.
+	away := start(t, "WATTLE_SERVER=http://127.0.0.1:1").client(t, "remote")
+	if reply, err := away.Handle(t.Context(), submit(t, "application-x", eventstore.NewUUID())); err != nil || reply.Failure == nil || reply.Failure.Code != handler.CodeUnknown {
+		t.Errorf("without a server: %+v, %v, want a failure %q", reply, err, handler.CodeUnknown)
+	}
+	// A program that could not even begin makes no decision.
 	_, err = start(t, "DATABASE_URL=nonsense").client(t, "execute").Handle(t.Context(), submit(t, "application-x", eventstore.NewUUID()))
 	if !errors.Is(err, handler.ErrFailed) {
 		t.Errorf("without the address of a database: %v, want ErrFailed", err)
@@ -179,7 +184,7 @@ func TestBadRequests(t *testing.T) {
 
 // sizes are what a Worker may have: 3 MB compressed on Cloudflare's free plan, 10 MB on
 // others. What is here is well below, so that growth is noticed.
-var sizes = map[string]int{"decide": 2_500_000, "execute": 5_000_000}
+var sizes = map[string]int{"decide": 2_500_000, "execute": 5_000_000, "remote": 2_800_000}
 
 func TestSizes(t *testing.T) {
 	for name, limit := range sizes {

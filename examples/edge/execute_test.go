@@ -1,6 +1,7 @@
 //go:build edge
 
-// The command side in the Worker, on a real PostgreSQL behind a real PgBouncer.
+// The command side in the Worker, on a real PostgreSQL behind a real PgBouncer, and on a
+// log at a real wattle serve.
 
 package edge_test
 
@@ -14,14 +15,17 @@ import (
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/pglog"
+	"github.com/wattle-es/wattle/eventstore/remotelog"
 	"github.com/wattle-es/wattle/handler"
+	"github.com/wattle-es/wattle/internal/foreign/servetest"
 	"github.com/wattle-es/wattle/migrations/pgtest"
 )
 
 // side is a command side: workerd, and the same log seen from outside.
 type side struct {
-	env   []string
-	store *eventstore.Store
+	socket string
+	env    []string
+	store  *eventstore.Store
 }
 
 func newSide(t *testing.T) *side {
@@ -32,8 +36,27 @@ func newSide(t *testing.T) *side {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close() })
-	return &side{store: eventstore.New(log, nil), env: []string{"DATABASE_URL=" + pgtest.Bouncer(t, pgtest.DSN(t), 3), "WATTLE_SCHEMA=" + schema}}
+	return &side{socket: "execute", store: eventstore.New(log, nil), env: []string{"DATABASE_URL=" + pgtest.Bouncer(t, pgtest.DSN(t), 3), "WATTLE_SCHEMA=" + schema}}
 }
+
+// newServed is a side whose log is at a server, over HTTP with a token.
+func newServed(t *testing.T) *side {
+	t.Helper()
+	program, err := servetest.Build("../..", t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := servetest.StartTokens(t, program, "application")
+	log, err := remotelog.Open(t.Context(), s.URL, &remotelog.Options{Token: func(context.Context) (string, error) { return servetest.Token, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	return &side{socket: "remote", store: eventstore.New(log, nil), env: []string{"WATTLE_SERVER=" + s.URL, "WATTLE_TOKEN=" + servetest.Token}}
+}
+
+// sides are the command sides that there are.
+var sides = map[string]func(*testing.T) *side{"PostgreSQL": newSide, "server": newServed}
 
 // entries are what stands in a stream, seen from outside.
 func (s *side) entries(t *testing.T, stream eventstore.Stream) []eventstore.Entry {
@@ -47,9 +70,14 @@ func (s *side) entries(t *testing.T, stream eventstore.Stream) []eventstore.Entr
 
 // TestExecute: a command that is sent twice stands in the log once.
 func TestExecute(t *testing.T) {
-	s := newSide(t)
+	for name, side := range sides {
+		t.Run(name, func(t *testing.T) { side(t).execute(t) })
+	}
+}
+
+func (s *side) execute(t *testing.T) {
 	p := start(t, s.env...)
-	h := p.client(t, "execute")
+	h := p.client(t, s.socket)
 	q := submit(t, "application-one", eventstore.NewUUID())
 	first, err := h.Handle(t.Context(), q)
 	if err != nil || first.Rejected != nil || first.Failure != nil {
@@ -112,8 +140,13 @@ func (s *side) times(t *testing.T, h handler.Handler) {
 // TestTwoWorkers: the same command, and different ones, sent to two processes at once
 // make one history.
 func TestTwoWorkers(t *testing.T) {
-	s := newSide(t)
-	workers := []handler.Handler{start(t, s.env...).client(t, "execute"), start(t, s.env...).client(t, "execute")}
+	for name, side := range sides {
+		t.Run(name, func(t *testing.T) { side(t).twoWorkers(t) })
+	}
+}
+
+func (s *side) twoWorkers(t *testing.T) {
+	workers := []handler.Handler{start(t, s.env...).client(t, s.socket), start(t, s.env...).client(t, s.socket)}
 	for round := range 5 {
 		stream := eventstore.Stream("application-round" + strings.Repeat("x", round+1))
 		same := submit(t, stream, eventstore.NewUUID())

@@ -92,6 +92,17 @@ func StartDev(t testing.TB, program string, args ...string) *Server {
 	return s
 }
 
+// StartTokens starts a server without TLS, on loopback, for who has the Token: it may
+// everything with a category. It is for clients that cannot be given an authority.
+func StartTokens(t testing.TB, program, category string, args ...string) *Server {
+	s := &Server{Dir: t.TempDir()}
+	must(t, os.WriteFile(s.Path("policy"), []byte(Clerk+" * "+category+"\n"), 0o600))
+	must(t, os.WriteFile(s.Path("tokens"), []byte("clerk "+Token+"\n"), 0o600))
+	s.start(t, program, append([]string{"--policy", s.Path("policy"), "--tokens", s.Path("tokens")}, args...)...)
+	s.URL = "http://" + s.Addr
+	return s
+}
+
 // Start starts a server with TLS that asks for certificates or a token, under Policy, on a
 // new file store. The test's end stops it.
 func Start(t testing.TB, program string, args ...string) *Server {
