@@ -70,7 +70,15 @@ func (s *settings) measure(ctx context.Context, out io.Writer) error {
 		}
 	}
 	report(out, b.ways)
-	return b.latencies(ctx, out)
+	if err := b.latencies(ctx, out); err != nil {
+		return err
+	}
+	for _, x := range b.sites {
+		if err := s.beside(ctx, x, out); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // round has all publishers publish for a time.

@@ -43,6 +43,7 @@ type site struct {
 	store  *eventstore.Store
 	remote *eventstore.Store
 	log    *remotelog.Log
+	url    string
 	topics topic.Service // embedded
 	client topic.Service
 }
@@ -159,13 +160,13 @@ func (b *bench) serve(ctx context.Context, x *site, hub *remotelog.Hub, broker *
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(serving, l) }()
 	b.onEnd(func() error { stop(); return <-served })
-	url := "http://" + l.Addr().String()
-	if x.log, err = remotelog.Open(ctx, url, nil); err != nil {
+	x.url = "http://" + l.Addr().String()
+	if x.log, err = remotelog.Open(ctx, x.url, nil); err != nil {
 		return err
 	}
 	x.remote = eventstore.New(x.log, nil)
 	b.onEnd(x.remote.Close)
-	client, err := remotetopic.Open(ctx, []string{url}, nil)
+	client, err := remotetopic.Open(ctx, []string{x.url}, nil)
 	if err != nil {
 		return err
 	}
