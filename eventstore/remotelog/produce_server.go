@@ -17,7 +17,7 @@ type producing = streaming.Pipeline[eventstore.Append, eventstore.Appended, even
 func (s *streams) producing() *producing {
 	return &producing{Window: s.o.ProduceWindow, Bytes: s.o.ProduceBytes, All: streaming.NewRoom(int64(s.o.ProduceBytesOfAll)), Keys: touched, Still: s.o.Still, Draining: s.draining,
 		Do: func(ctx context.Context, a eventstore.Append) (eventstore.Appended, error) {
-			ctx, cancel := context.WithTimeout(ctx, s.o.AppendTimeout)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.AppendTimeout)
 			defer cancel()
 			return s.store.Append(ctx, a)
 		}}

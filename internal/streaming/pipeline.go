@@ -30,8 +30,8 @@ type Pipeline[Q, A any, K comparable] struct {
 	// Keys are those that a request touches, none for one that has no order. Nil keys of
 	// two requests have them carried out side by side.
 	Keys func(*Q) []K
-	// Do carries a request out. Its context lasts when the stream's has ended: to bound it
-	// is up to Do.
+	// Do carries a request out, in the context of the stream. What is not to be broken off
+	// when that ends Do has to do in another one.
 	Do func(context.Context, Q) (A, error)
 	// Still is asked with the stream's context before a request is begun: its error is the
 	// request's.
@@ -65,8 +65,7 @@ type run[Q, A any, K comparable] struct {
 
 // Serve carries out what receive returns until it answers io.EOF, and sends the answers in
 // their order. The first error ends it when all before it are answered: what was read
-// behind it is not begun, unless it was already. What was begun is carried out whatever
-// becomes of ctx. It is ErrCutShort that ends it where ctx ends, or Draining. receive must
+// behind it is not begun, unless it was already. What was begun is waited for. It is ErrCutShort that ends it where ctx ends, or Draining. receive must
 // return when x is told to stop reading.
 func (p *Pipeline[Q, A, K]) Serve(ctx context.Context, x *Exchange, receive func() (Request[Q], error), send func(A) error) error {
 	r := &run[Q, A, K]{Pipeline: p, window: newWindow(p.Window, p.Bytes, p.All), last: map[K]*underway[Q, A]{}}
@@ -175,7 +174,7 @@ func (r *run[Q, A, K]) carryOut(ctx context.Context, u *underway[Q, A]) {
 		u.Err = ErrCutShort // nobody will be answered
 		return
 	}
-	if u.answer, u.Err = r.Do(context.WithoutCancel(ctx), u.Value); u.Err != nil {
+	if u.answer, u.Err = r.Do(ctx, u.Value); u.Err != nil {
 		r.fail(u.index)
 	}
 	u.Value = *new(Q) // its payload is no longer wanted

@@ -32,6 +32,7 @@ type bench struct {
 	draining chan struct{}
 	begun    []string
 	done     []string // carried out
+	gone     []string // of these, when the stream had ended
 	read     []string
 	answers  []string
 	mu       chan struct{} // holds one
@@ -58,8 +59,8 @@ func (b *bench) do(ctx context.Context, a ask) (string, error) {
 	if gate := b.gates[a.name]; gate != nil {
 		<-gate
 	}
-	if err := ctx.Err(); err != nil {
-		return "", err
+	if ctx.Err() != nil {
+		b.note(&b.gone, a.name)
 	}
 	b.note(&b.done, a.name)
 	return "answer " + a.name, a.err
@@ -272,6 +273,9 @@ func TestPipelineCutShort(t *testing.T) {
 				b.open("1")
 				wants(t, ended, ErrCutShort)
 				b.are("carried out", b.done, "1", "2")
+				if told := slices.Contains(b.gone, "1"); told != (ctx.Err() != nil) {
+					t.Errorf("whoever carries out is told that the stream has ended: %v", told)
+				}
 				b.is("answers", b.answers, "answer 1", "answer 2")
 				b.whole()
 			})

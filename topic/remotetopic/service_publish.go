@@ -31,7 +31,7 @@ func (s *Service) Publish(ctx context.Context, m *wattlev1.PublishRequest) (*wat
 		return nil, s.fail(ctx, op, m.GetTopic(), err)
 	}
 	answer, forwarded := headers(ctx)
-	got, owner, err := s.publish(ctx, p, forwarded)
+	got, owner, err := s.publish(ctx, ctx, p, forwarded)
 	if err != nil {
 		return nil, s.fail(ctx, op, m.GetTopic(), err)
 	}
@@ -52,8 +52,9 @@ func headers(ctx context.Context) (answer http.Header, forwarded bool) {
 
 // publish publishes here, or at the owner, whom it then names. While the owner is another
 // one from one moment to the next, or cannot be reached, it tries again, the same under the
-// same ID, until the caller's time is up.
-func (s *Service) publish(ctx context.Context, p topic.Publication, forwarded bool) (got topic.Published, owner string, err error) {
+// same ID, until ctx ends. It does not wait to do so when caller has ended: nobody would
+// have the answer.
+func (s *Service) publish(ctx, caller context.Context, p topic.Publication, forwarded bool) (got topic.Published, owner string, err error) {
 	ctx, cancel := s.bounded(ctx)
 	defer cancel()
 	if forwarded || s.peers.dial == nil {
@@ -73,8 +74,8 @@ func (s *Service) publish(ctx context.Context, p topic.Publication, forwarded bo
 		if r.unknown == nil && (errors.Is(err, eventstore.ErrOverloaded) || local && errors.Is(err, eventstore.ErrUnavailable)) {
 			return got, "", err // nothing was written, and the caller is to know
 		}
-		if err := r.wait(ctx); err != nil {
-			return got, "", err
+		if !sleep(caller, r.pause.next()) {
+			return got, "", r.verdict(r.last)
 		}
 	}
 }

@@ -61,9 +61,9 @@ func (s *Service) publishing() *publishing {
 			return []streamKey{{p.Topic, p.Key}}
 		},
 		Do: func(ctx context.Context, p topic.Publication) (topic.Published, error) {
-			ctx, cancel := context.WithTimeout(ctx, s.o.PublishTimeout)
+			lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.o.PublishTimeout)
 			defer cancel()
-			done, _, err := s.publish(ctx, p, false)
+			done, _, err := s.publish(lasting, ctx, p, false)
 			return done, err
 		}}
 }
