@@ -24,6 +24,7 @@ const (
 	deafFor       = 2 * time.Second
 	appendPace    = 5 * time.Millisecond // between the appends that the fast ones follow
 	backlog       = 400                  // entries of 64 KiB for those that do not keep up
+	lagBytes      = 64 << 10             // of a message that they ask for
 )
 
 // crowd are followers of one stream, and when they had what.
@@ -152,7 +153,7 @@ func (x *site) laggards(ctx context.Context) (stop func()) {
 func lag(ctx context.Context, client wattlev1.LogServiceClient, reads bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r, err := client.Follow(ctx, &wattlev1.FollowRequest{Stream: "far-99996"})
+	r, err := client.Follow(ctx, &wattlev1.FollowRequest{Stream: "far-99996", MaxBytes: lagBytes})
 	if err != nil {
 		return
 	}
