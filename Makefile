@@ -87,9 +87,15 @@ PROTO := handler/connectcarrier eventstore/remotelog
 generate: ## the Go code of the protobuf files, with plugins of the versions in go.mod (builds buf: minutes, once)
 	for d in $(PROTO); do (cd $$d && $(BUF) generate); done
 
+# What clients of releases speak is in released.binpb: a change that breaks them fails the gate. What is added is
+# added there by a release.
+.PHONY: release-proto
+release-proto: ## has the protobuf files as they are count as released
+	for d in $(PROTO); do (cd $$d && $(BUF) breaking --against released.binpb && $(BUF) build --exclude-source-info -o released.binpb); done
+
 .PHONY: check-generate
 check-generate:
-	@for d in $(PROTO); do (cd $$d && $(BUF) lint && fresh=$$(mktemp -d) && trap 'rm -r $$fresh' EXIT && $(BUF) generate -o $$fresh && \
+	@for d in $(PROTO); do (cd $$d && $(BUF) lint && $(BUF) breaking --against released.binpb && fresh=$$(mktemp -d) && trap 'rm -r $$fresh' EXIT && $(BUF) generate -o $$fresh && \
 	  for out in $$fresh/*; do diff -r $$out $$(basename $$out) || { echo "$$d: not what is generated (make generate)"; exit 1; }; done); done
 
 .PHONY: fmt
