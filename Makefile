@@ -27,8 +27,9 @@ endif
 
 .PHONY: test
 test: postgres guests ## every test, with the race detector; sets up PostgreSQL and the guests' compilers if it may
-	$(GO) test -race -timeout $(TEST_TIMEOUT) ./...
-	for m in $(MODULES); do (cd $$m && $(GO) test -race -count=1 -timeout $(TEST_TIMEOUT) ./...); done
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; $(GO) build -o "$$dir/testlog" ./internal/testlog; set -x; \
+	  $(GO) test -race -json -timeout $(TEST_TIMEOUT) ./... | "$$dir/testlog"; \
+	  for m in $(MODULES); do (cd $$m && $(GO) test -race -json -count=1 -timeout $(TEST_TIMEOUT) ./... | "$$dir/testlog"); done
 
 .PHONY: test-matrix
 test-matrix: postgres ## what talks to PostgreSQL, on 14, 15, 16, 17 and 18 (fetches them with npm)

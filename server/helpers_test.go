@@ -29,9 +29,9 @@ import (
 
 // Secrets that no log and no answer may hold.
 const (
-	canaryToken   = "CANARY-TOKEN-4711-0815"
-	canaryPayload = "CANARY-PAYLOAD-1234"
-	canaryDSN     = "postgres://app:CANARY-DSN@db.example/bank"
+	canaryToken   = "c4n4ry-Of-A-Token-4711"
+	canaryPayload = "c4n4ry-of-a-payload"
+	canaryDSN     = "postgres://app:c4n4ry-of-a-dsn@db.example/bank"
 )
 
 // told is all that servers of this package have logged and answered.
@@ -57,7 +57,7 @@ func (l *lockedBuffer) String() string {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	text := told.String()
-	for _, canary := range []string{canaryToken, canaryPayload, "CANARY-DSN"} {
+	for _, canary := range []string{canaryToken, canaryPayload, "c4n4ry-of-a-dsn"} {
 		if i := strings.Index(text, canary); i >= 0 {
 			fmt.Printf("--- FAIL: TestCanaries\n%s was told: …%.300s\n", canary, text[max(0, i-200):])
 			code = 1

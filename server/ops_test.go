@@ -65,7 +65,7 @@ func TestReady(t *testing.T) {
 		s.ready.mu.Lock()
 		s.ready.asked = time.Time{} // its time is over
 		s.ready.mu.Unlock()
-		if code, text := get(t, "http://"+s.addr+"/readyz"); code != status || !strings.Contains(text, why) || strings.Contains(text, "CANARY") {
+		if code, text := get(t, "http://"+s.addr+"/readyz"); code != status || !strings.Contains(text, why) || strings.Contains(text, "c4n4ry") {
 			t.Errorf("%v: %d %s", err, code, text)
 		}
 		if code, _ := get(t, "http://"+s.addr+"/healthz"); code != 200 {

@@ -80,7 +80,7 @@ func (c *linearClient) batch(s *linearStream) *linearBatch {
 
 func (c *linearClient) fill(b *eventstore.Batch) {
 	for i := range 1 + c.rng.IntN(3) {
-		b.Events = append(b.Events, eventstore.Event{Type: "linear", Version: 1 + i, Data: fmt.Appendf(nil, "%d %x", c.id, c.rng.Uint32())})
+		b.Events = append(b.Events, eventstore.Event{Type: "linear", Version: 1 + i, Data: fmt.Appendf(nil, "c4n4ry %d %x", c.id, c.rng.Uint32())})
 	}
 }
 

@@ -74,7 +74,7 @@ func tool(t *testing.T, s *pgtest.Server, name string, args ...string) {
 }
 
 func url(s *pgtest.Server, database string) string {
-	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/%s?sslmode=disable", s.Port(), database)
+	return fmt.Sprintf("postgres://postgres:c4n4ry@127.0.0.1:%d/%s?sslmode=disable", s.Port(), database)
 }
 
 // TestCaseR6DumpRestored: a dump works on in a fresh cluster, its projectors too. One

@@ -73,7 +73,7 @@ ignore_startup_parameters = extra_float_digits
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			conn.Close()
-			return fmt.Sprintf("postgres://postgres@%s/%s?sslmode=disable", address, c.Database)
+			return fmt.Sprintf("postgres://postgres:%s@%s/%s?sslmode=disable", password, address, c.Database)
 		}
 		if time.Now().After(limit) {
 			t.Fatalf("pgtest: pgbouncer does not listen: %v", err)

@@ -51,7 +51,7 @@ func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
 
 // DSN is the URL of database postgres through the proxy.
 func (p *Proxy) DSN() string {
-	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", p.Port())
+	return fmt.Sprintf("postgres://postgres:%s@127.0.0.1:%d/postgres?sslmode=disable", password, p.Port())
 }
 
 // Point leads new connections to another port, 0 for none: they are closed at once. Those that are open stay.

@@ -256,7 +256,7 @@ func (s *Server) Close() {
 
 // DSN is the URL of database postgres on this server, over loopback TCP, as its superuser.
 func (s *Server) DSN() string {
-	return fmt.Sprintf("postgres://postgres@127.0.0.1:%d/postgres?sslmode=disable", s.port)
+	return fmt.Sprintf("postgres://postgres:%s@127.0.0.1:%d/postgres?sslmode=disable", password, s.port)
 }
 
 // Port is the server's TCP port on 127.0.0.1.

@@ -30,7 +30,7 @@ const deadline = time.Minute
 const (
 	Teller = "spiffe://bank/teller" // may everything with the categories of Policy
 	Clerk  = "token:clerk"          // the same
-	Token  = "a-token-for-the-clerk-of-this-test"
+	Token  = "c4n4ry-token-for-the-clerk-of-this-test"
 )
 
 // Policy is what the server allows: nobody may anything with "vault".
