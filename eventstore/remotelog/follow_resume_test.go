@@ -260,7 +260,7 @@ func TestFollowIdleStreamStays(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() {
-		sleep(within(t), 4*beat)
+		sleep(within(t), 6*beat) // silence is noticed after three
 		e.append("account-a", 1, 0)
 	})
 	followN(t, l, "account-a", eventstore.Mark{}, 1)

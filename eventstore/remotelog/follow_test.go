@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/memlog"
@@ -102,9 +103,12 @@ func TestFollowFromWrongPlace(t *testing.T) {
 
 // A follower that has caught up notices that its stream was begun anew.
 func TestFollowStreamBegunAnew(t *testing.T) {
-	e := newStreamEnv(t, nil, StreamOptions{})
-	l := e.client(e.address, false)
-	for _, s := range []eventstore.Stream{"account-a", "topic-0"} {
+	for s, poll := range map[eventstore.Stream]time.Duration{
+		"account-a": time.Hour, // only the hint tells
+		"topic-0":   0,         // a dedicated log has no positions, by which its hint would
+	} {
+		e := newStreamEnv(t, nil, StreamOptions{PollInterval: poll})
+		l := e.client(e.address, false)
 		e.append(s, 5, 0)
 		n := 0
 		var last error
@@ -214,7 +218,9 @@ func TestFollowFeedPassesOver(t *testing.T) {
 	done := e.append("account-a", 700, 0)
 	var at eventstore.PositionMark
 	more := false
-	for p, err := range e.client(e.address, false).FollowFeed(within(t), eventstore.PositionMark{}, eventstore.Filter{Categories: []eventstore.Category{"account"}, Types: []string{"none"}}) {
+	l := e.client(e.address, false)
+	l.streams.heartbeat = 2 * testWait // how far it was read is told before
+	for p, err := range l.FollowFeed(within(t), eventstore.PositionMark{}, eventstore.Filter{Categories: []eventstore.Category{"account"}, Types: []string{"none"}}) {
 		must(t, err)
 		if len(p.Entries) > 0 {
 			t.Fatal("got what does not match")

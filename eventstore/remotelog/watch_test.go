@@ -123,6 +123,7 @@ func TestHubSlowSubscriber(t *testing.T) {
 	h := NewHub(nil)
 	var slow, fast heard
 	gate, entered := make(chan struct{}), make(chan struct{}, 1)
+	open := sync.OnceFunc(func() { close(gate) })
 	stop, err := h.Subscribe(t.Context(), nil, func(a eventstore.Announcement) {
 		select {
 		case entered <- struct{}{}:
@@ -133,16 +134,27 @@ func TestHubSlowSubscriber(t *testing.T) {
 	})
 	must(t, err)
 	defer stop()
+	defer open() // first
 	stopFast, err := h.Subscribe(t.Context(), nil, fast.hear)
 	must(t, err)
 	defer stopFast()
-	must(t, h.Announce(t.Context(), []eventstore.Announcement{hintOf("account-first", 1)}))
-	<-entered
-	for n := range 50 {
-		must(t, h.Announce(t.Context(), []eventstore.Announcement{hintOf("account-a", n+1), hintOf("account-b", 50-n)}))
+	announced := make(chan error, 1)
+	go func() {
+		err := h.Announce(t.Context(), []eventstore.Announcement{hintOf("account-first", 1)})
+		<-entered
+		for n := range 50 {
+			err = errors.Join(err, h.Announce(t.Context(), []eventstore.Announcement{hintOf("account-a", n+1), hintOf("account-b", 50-n)}))
+		}
+		announced <- err
+	}()
+	select {
+	case err := <-announced:
+		must(t, err)
+	case <-within(t).Done():
+		t.Fatal("whoever appends waits for who is slow")
 	}
 	until(t, "the fast one hears", func() bool { return slices.Contains(fast.got(), hintOf("account-a", 50)) })
-	close(gate)
+	open()
 	want := []eventstore.Announcement{hintOf("account-first", 1), hintOf("account-a", 50), hintOf("account-b", 50)}
 	until(t, "the slow one hears the newest", func() bool { return len(slow.got()) >= 3 })
 	if got := slow.got(); !slices.Equal(got, want) {
