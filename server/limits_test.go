@@ -309,8 +309,8 @@ func TestInFlightBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	message := &wattlev1.ProduceRequest{Batches: []*wattlev1.Batch{{Stream: "a-1", Events: []*wattlev1.Event{{Data: make([]byte, 40<<10)}}}}}
-	for range 10 { // together they are more than there is room for
+	message := &wattlev1.ProduceRequest{Batches: []*wattlev1.Batch{{Stream: "a-1", Events: []*wattlev1.Event{{Data: make([]byte, 80<<10)}}}}}
+	for range 10 { // two of them are more than there is room for
 		if err := b.Send(message); err != nil {
 			t.Fatal(err)
 		}

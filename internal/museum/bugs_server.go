@@ -36,7 +36,7 @@ var serverBugs = area{"server", "server", []bug{
 	{"room of a stream's messages never comes back", "server/authorize.go",
 		"	c.st.c.account.keep(0)\n	c.st.c.read = 0\n", "	c.st.c.read = 0\n", "TestInFlightBytes"},
 	{"length that is announced not looked at", "server/route.go",
-		"if r.ContentLength > s.messageBytes(r) {", "if r.ContentLength > s.messageBytes(r)<<40 {", "TestHugeClaims"},
+		"if r.ContentLength > s.messageBytes(r) {", "if r.ContentLength < -1 {", "TestHugeClaims"},
 	{"a limit that only Connect tells", "server/call.go",
 		"	if b.c.read > b.most {", "	if false {", "TestLoweredMessageLimit"},
 	{"messages of a stream limited together", "server/authorize.go",
