@@ -8,10 +8,13 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/wattle-es/wattle/eventstore/remotelog/wattlev1"
+	"github.com/wattle-es/wattle/internal/wire"
 	"github.com/wattle-es/wattle/server/policy"
 )
 
@@ -56,7 +59,7 @@ func (s *Server) check(c *call, spec connect.Spec, message any) ([]Access, *conn
 		s.logger.Warn("wattle: denied", "identity", clean(c.caller.identity), "procedure", c.proc.path, "verb", "", "resource", "", "rule", "no row in the table of accesses")
 		return nil, denied("call this procedure")
 	}
-	if !c.account.keep(int64(proto.Size(m))) {
+	if !c.account.keep(int64(wire.Weight(m))) {
 		s.metrics.overloaded()
 		return nil, s.budget.full()
 	}
@@ -71,15 +74,54 @@ func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			c.reached = true
 			defer func() { c.end(err) }()
 		}
-		if _, err := i.s.check(c, r.Spec(), r.Any()); err != nil {
-			return nil, err
+		list, refused := i.s.check(c, r.Spec(), r.Any())
+		if refused != nil {
+			return nil, refused
 		}
 		ctx, cancel := context.WithTimeout(ctx, i.s.limits.UnaryTimeout)
 		defer cancel()
-		defer i.s.contain(&err, r.Spec().Procedure)
-		answer, err = next(ctx, r)
-		return answer, i.s.told(r.Spec().Procedure, err)
+		if reads(c.proc, list) {
+			return i.read(ctx, c, r, next)
+		}
+		return i.call(ctx, r, next)
 	}
+}
+
+// call has a call carried out, whose answer is small.
+func (i interceptor) call(ctx context.Context, r connect.AnyRequest, next connect.UnaryFunc) (answer connect.AnyResponse, err error) {
+	defer i.s.contain(&err, r.Spec().Procedure)
+	answer, err = next(ctx, r)
+	return answer, i.s.told(r.Spec().Procedure, err)
+}
+
+// read has a page or a snapshot read. Only so many are made at once, and what waits to be
+// sent counts as what is received does: who asks for much and takes none of it is refused
+// before memory grows.
+func (i interceptor) read(ctx context.Context, c *call, r connect.AnyRequest, next connect.UnaryFunc) (connect.AnyResponse, error) {
+	select {
+	case i.s.reading <- struct{}{}:
+		defer func() { <-i.s.reading }()
+	case <-ctx.Done():
+		i.s.metrics.overloaded()
+		return nil, overloaded("a turn to read", "none in time")
+	}
+	answer, err := i.call(ctx, r, next)
+	if err != nil {
+		return nil, err
+	}
+	if m, ok := answer.Any().(proto.Message); ok && !c.account.take(answerTimes*int64(proto.Size(m))) {
+		i.s.metrics.overloaded()
+		return nil, i.s.budget.full()
+	}
+	return answer, nil
+}
+
+// answerTimes is how many times its size an answer is in memory: the message, and its bytes.
+const answerTimes = 2
+
+// reads says that a call brings what was stored. One that only waits does not.
+func reads(p *procedure, list []Access) bool {
+	return p.path != wattlev1.LogServiceWaitProcedure && !slices.ContainsFunc(list, func(a Access) bool { return a.Verb != policy.Read })
 }
 
 // WrapStreamingClient implements connect.Interceptor; the server is none.

@@ -17,8 +17,25 @@ import (
 
 var errNoMessage = errors.New("wanted a message of Protocol Buffers")
 
+// turns bounds how many large messages are decoded at once: what they become is counted
+// only when it is there.
+type turns chan struct{}
+
+// of runs f, for a message of so many bytes, when it is its turn. f waits for nothing.
+func (t turns) of(bytes int, f func() error) error {
+	if bytes < largeBytes {
+		return f()
+	}
+	t <- struct{}{}
+	defer func() { <-t }()
+	return f()
+}
+
 // protoCodec is the binary form.
-type protoCodec struct{ elements int }
+type protoCodec struct {
+	elements int
+	turns    turns
+}
 
 func (protoCodec) Name() string   { return "proto" }
 func (protoCodec) IsBinary() bool { return true }
@@ -58,7 +75,7 @@ func (c protoCodec) Unmarshal(data []byte, v any) error {
 	if !countParts(data, m.ProtoReflect().Descriptor(), &left) {
 		return tooManyParts(c.elements)
 	}
-	return proto.Unmarshal(data, m)
+	return c.turns.of(len(data), func() error { return proto.Unmarshal(data, m) })
 }
 
 func tooManyParts(most int) *connect.Error {
@@ -110,6 +127,7 @@ func countParts(data []byte, d protoreflect.MessageDescriptor, left *int) bool {
 type jsonCodec struct {
 	name     string
 	elements int
+	turns    turns
 }
 
 func (c jsonCodec) Name() string   { return c.name }
@@ -140,5 +158,5 @@ func (c jsonCodec) Unmarshal(data []byte, v any) error {
 	if parts > c.elements {
 		return tooManyParts(c.elements)
 	}
-	return protojson.Unmarshal(data, m)
+	return c.turns.of(len(data), func() error { return protojson.Unmarshal(data, m) })
 }

@@ -60,7 +60,8 @@ type Config struct {
 		MessageBytes         int      `json:"message_bytes" help:"most bytes of a message, unpacked"`
 		Ratio                int      `json:"ratio" help:"most times its size that a packed message may have unpacked"`
 		Elements             int      `json:"elements" help:"most parts of a message"`
-		InFlightBytes        int64    `json:"in_flight_bytes" help:"most bytes of all requests in memory"`
+		InFlightBytes        int64    `json:"in_flight_bytes" help:"most bytes of all requests and answers in memory"`
+		Reads                int      `json:"reads" help:"most pages read at once for calls"`
 		HeaderBytes          int      `json:"header_bytes" help:"most bytes of a request's header"`
 		Connections          int      `json:"connections" help:"most connections"`
 		StreamsPerConnection int      `json:"streams_per_connection" help:"most calls at once on an HTTP/2 connection"`
@@ -291,7 +292,7 @@ func (c *Config) Options() (o Options, err error) {
 	}
 	o.Insecure, o.Tokens, o.Anonymous, o.Reflection, o.DistrustTraces = c.Insecure, c.Tokens, c.Anonymous, c.Reflection, c.DistrustTraces
 	l := c.Limits
-	o.Limits = Limits{MessageBytes: l.MessageBytes, Ratio: l.Ratio, Elements: l.Elements, InFlightBytes: l.InFlightBytes, HeaderBytes: l.HeaderBytes, Connections: l.Connections,
+	o.Limits = Limits{MessageBytes: l.MessageBytes, Ratio: l.Ratio, Elements: l.Elements, InFlightBytes: l.InFlightBytes, Reads: l.Reads, HeaderBytes: l.HeaderBytes, Connections: l.Connections,
 		StreamsPerConnection: l.StreamsPerConnection, StreamsPerIdentity: l.StreamsPerIdentity, Calls: l.Calls, HeaderTimeout: time.Duration(l.HeaderTimeout),
 		ReadTimeout: time.Duration(l.ReadTimeout), WriteTimeout: time.Duration(l.WriteTimeout), IdleTimeout: time.Duration(l.IdleTimeout),
 		UnaryTimeout: time.Duration(l.UnaryTimeout), DrainTimeout: time.Duration(l.DrainTimeout)}

@@ -20,8 +20,11 @@ const (
 	// bounds what a few bytes become in memory: some 200 bytes each.
 	DefaultElements = 400_000
 	// DefaultInFlightBytes is what all requests together may have that are being read,
-	// unpacked or handled.
+	// unpacked or handled, and what is read for them until it is sent.
 	DefaultInFlightBytes = 256 << 20
+	// DefaultReads is how many pages and snapshots may be made at once for unary calls; more
+	// wait. What is made counts among the bytes in flight until it is sent.
+	DefaultReads = 64
 	// DefaultHeaderBytes is what the header of a request may have.
 	DefaultHeaderBytes = 32 << 10
 	// DefaultConnections is how many there may be; those over it are closed at once.
@@ -65,6 +68,8 @@ const (
 	pingTimeout        = 15 * time.Second
 	pathShownBytes     = 100
 	drainPoll          = 5 * time.Millisecond
+	largeBytes         = 64 << 10 // of a message that waits for its turn to be decoded
+	decodersPerCore    = 2
 	compressBytes      = 1 << 10 // answers from here on are packed
 	receivePerStream   = 1 << 20 // HTTP/2 windows: what is in memory before it is asked for
 	receivePerConn     = 2 << 20
@@ -78,6 +83,7 @@ type Limits struct {
 	Ratio                int
 	Elements             int
 	InFlightBytes        int64
+	Reads                int
 	HeaderBytes          int
 	Connections          int
 	StreamsPerConnection int
@@ -103,6 +109,7 @@ func (l Limits) withDefaults() Limits {
 	orDefault(&l.Ratio, DefaultRatio)
 	orDefault(&l.Elements, DefaultElements)
 	orDefault(&l.InFlightBytes, DefaultInFlightBytes)
+	orDefault(&l.Reads, DefaultReads)
 	orDefault(&l.HeaderBytes, DefaultHeaderBytes)
 	orDefault(&l.Connections, DefaultConnections)
 	orDefault(&l.StreamsPerConnection, DefaultStreamsPerConnection)

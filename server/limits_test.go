@@ -339,6 +339,87 @@ func TestInFlightBytes(t *testing.T) {
 	until(t, "all room is back", func() bool { return s.budget.used.Load() == 0 })
 }
 
+// Answers that nobody takes count too: who asks for much and reads nothing is refused.
+func TestAnswersInFlight(t *testing.T) {
+	o := usual(t)
+	const size = 16 << 20 // more than the buffers of a connection
+	o.Limits.InFlightBytes = 40 << 20
+	s := start(t, o, fakes{logs: logs{read: func(context.Context, *wattlev1.ReadRequest) (*wattlev1.ReadResponse, error) {
+		return &wattlev1.ReadResponse{Entries: []*wattlev1.Entry{{Event: &wattlev1.Event{Data: noise(size)}}}}, nil
+	}}})
+	c := dial(t, s.addr)
+	fmt.Fprintf(c, "POST /wattle.v1.LogService/Read HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/proto\r\nContent-Length: 5\r\n\r\n\x0a\x03a-1", tokenOf("ops"))
+	until(t, "an answer waits to be read", func() bool { return s.budget.used.Load() >= answerTimes*size })
+	reading := func(w way) error {
+		_, err := s.client(t, w, "ops").Read(within(t), &wattlev1.ReadRequest{Stream: "a-1"})
+		return note(err)
+	}
+	for _, w := range ways {
+		if err := reading(w); kind(t, err) != wattlev1.ErrorKind_ERROR_KIND_OVERLOADED || connect.CodeOf(err) != connect.CodeResourceExhausted {
+			t.Errorf("%v: %v", w, err)
+		}
+	}
+	_ = c.Close()
+	until(t, "its room is back", func() bool { return s.budget.used.Load() == 0 })
+	if err := reading(ways[0]); err != nil {
+		t.Error(err)
+	}
+}
+
+// Reads wait for each other beyond a number, and nothing else waits for them.
+func TestReadsAtOnce(t *testing.T) {
+	o := usual(t)
+	o.Limits.Reads = 2
+	release, entered := make(chan struct{}), make(chan struct{}, 10)
+	s := start(t, o, fakes{logs: logs{read: func(context.Context, *wattlev1.ReadRequest) (*wattlev1.ReadResponse, error) {
+		entered <- struct{}{}
+		<-release
+		return &wattlev1.ReadResponse{}, nil
+	}, append: func(context.Context, *wattlev1.AppendRequest) (*wattlev1.AppendResponse, error) {
+		return &wattlev1.AppendResponse{}, nil
+	}}})
+	done := make(chan error, 5)
+	for range 5 {
+		go func() {
+			_, err := s.client(t, ways[0], "ops").Read(within(t), &wattlev1.ReadRequest{Stream: "a-1"})
+			done <- err
+		}()
+	}
+	<-entered
+	<-entered
+	if _, err := s.client(t, ways[0], "ops").Append(within(t), &wattlev1.AppendRequest{Batches: []*wattlev1.Batch{{Stream: "a-1"}}}); note(err) != nil {
+		t.Errorf("an append beside them: %v", err)
+	}
+	if n := len(entered); n != 0 {
+		t.Errorf("%d more are read at once", n)
+	}
+	close(release)
+	for range 5 {
+		if err := <-done; note(err) != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Few bytes that become many parts count as what they become.
+func TestPartsInFlight(t *testing.T) {
+	o := usual(t)
+	o.Limits.InFlightBytes = 16 << 20
+	s := start(t, o, fakes{logs: logs{append: func(context.Context, *wattlev1.AppendRequest) (*wattlev1.AppendResponse, error) {
+		return &wattlev1.AppendResponse{}, nil
+	}}})
+	for _, w := range ways {
+		r := &wattlev1.AppendRequest{Batches: []*wattlev1.Batch{{Stream: "a-1"}}}
+		for range 100_000 {
+			r.Batches[0].Events = append(r.Batches[0].Events, &wattlev1.Event{})
+		}
+		if _, err := s.client(t, w, "ops").Append(within(t), r); kind(t, note(err)) != wattlev1.ErrorKind_ERROR_KIND_OVERLOADED {
+			t.Errorf("%v: %v", w, err)
+		}
+	}
+	until(t, "all room is back", func() bool { return s.budget.used.Load() == 0 })
+}
+
 // noise cannot be packed.
 func noise(n int) []byte {
 	b := make([]byte, n)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +40,7 @@ type Server struct {
 	logger    *slog.Logger
 	metrics   *metrics
 	budget    budget
+	reading   chan struct{} // as many as may read a page at once
 	streams   streams
 	ready     readiness
 	handling  []connect.HandlerOption
@@ -129,13 +131,15 @@ func (s *Server) instrument(o Options) error {
 	if s.metrics, err = s.newMetrics(o.MeterProvider); err != nil {
 		return err
 	}
+	s.reading = make(chan struct{}, s.limits.Reads)
+	decoding := make(turns, decodersPerCore*runtime.GOMAXPROCS(0))
 	s.handling = []connect.HandlerOption{
 		// Ours come first: what Connect itself refuses has no detail, and so its client
 		// cannot know that nothing was done.
 		connect.WithReadMaxBytes(max(s.limits.MessageBytes, wire.MaxRequestBytes) + envelopeBytes),
 		connect.WithCompression("gzip", s.newUnzip, newZip), connect.WithCompressMinBytes(compressBytes),
-		connect.WithCodec(protoCodec{s.limits.Elements}),
-		connect.WithCodec(jsonCodec{"json", s.limits.Elements}), connect.WithCodec(jsonCodec{"json; charset=utf-8", s.limits.Elements}),
+		connect.WithCodec(protoCodec{s.limits.Elements, decoding}),
+		connect.WithCodec(jsonCodec{"json", s.limits.Elements, decoding}), connect.WithCodec(jsonCodec{"json; charset=utf-8", s.limits.Elements, decoding}),
 		connect.WithInterceptors(telemetry, interceptor{s}),
 	}
 	return nil

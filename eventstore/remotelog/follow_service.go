@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/remotelog/wattlev1"
@@ -134,7 +133,7 @@ func (s *Service) Produce(ctx context.Context, stream *connect.BidiStream[wattle
 		if err != nil {
 			return streaming.Request[eventstore.Append]{}, err
 		}
-		r := streaming.Request[eventstore.Append]{Bytes: proto.Size(m)}
+		r := streaming.Request[eventstore.Append]{Bytes: wire.Weight(m)}
 		r.Value, r.Err = wire.ToAppend(m.GetBatches(), m.GetGuards())
 		return r, nil
 	}

@@ -6,6 +6,7 @@ package streaming
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"sync"
@@ -88,9 +89,7 @@ func (p *Pipeline[Q, A, K]) Serve(ctx context.Context, x *Exchange, receive func
 	})
 	err := r.answerAll(queue, send)
 	cancel()
-	for u := range queue { // read behind the error
-		<-u.done
-		r.window.give(u.Bytes)
+	for range queue { // read behind the error
 	}
 	r.wg.Wait()
 	if err != nil {
@@ -131,6 +130,7 @@ func (r *run[Q, A, K]) receive(stop, ctx context.Context, receive func() (Reques
 func (r *run[Q, A, K]) begin(ctx context.Context, u *underway[Q, A]) {
 	if u.Err != nil {
 		r.fail(u.index)
+		r.window.done(u.Bytes)
 		close(u.done)
 		return
 	}
@@ -138,6 +138,7 @@ func (r *run[Q, A, K]) begin(ctx context.Context, u *underway[Q, A]) {
 	before := r.follow(u, keys)
 	r.wg.Go(func() {
 		defer close(u.done)
+		defer r.window.done(u.Bytes)
 		for _, b := range before {
 			<-b.done
 		}
@@ -174,10 +175,20 @@ func (r *run[Q, A, K]) carryOut(ctx context.Context, u *underway[Q, A]) {
 		u.Err = ErrCutShort // nobody will be answered
 		return
 	}
-	if u.answer, u.Err = r.Do(ctx, u.Value); u.Err != nil {
+	if u.answer, u.Err = r.do(ctx, u.Value); u.Err != nil {
 		r.fail(u.index)
 	}
 	u.Value = *new(Q) // its payload is no longer wanted
+}
+
+// do contains a panic: nobody else's requests end with it. It is no outcome.
+func (r *run[Q, A, K]) do(ctx context.Context, q Q) (a A, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("streaming: a request panicked: %T", p) // its text may hold what was sent
+		}
+	}()
+	return r.Do(ctx, q)
 }
 
 // fail notes that a request has failed: none behind it is begun from now on.

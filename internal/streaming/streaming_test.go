@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,7 +36,8 @@ type bench struct {
 	gone     []string // of these, when the stream had ended
 	read     []string
 	answers  []string
-	mu       chan struct{} // holds one
+	deaf     map[string]chan struct{} // answers that are read when it is closed
+	mu       chan struct{}            // holds one
 }
 
 func newBench(t *testing.T, held ...string) *bench {
@@ -113,7 +115,13 @@ func (b *bench) serve(ctx context.Context, more bool, asks ...ask) <-chan error 
 	}
 	ended := make(chan error, 1)
 	go func() {
-		ended <- b.Serve(ctx, x, receive, func(a string) error { b.note(&b.answers, a); return nil })
+		ended <- b.Serve(ctx, x, receive, func(a string) error {
+			if wait := b.deaf[a]; wait != nil {
+				<-wait
+			}
+			b.note(&b.answers, a)
+			return nil
+		})
 	}()
 	synctest.Wait()
 	return ended
@@ -233,10 +241,41 @@ func TestPipelineRoomOfAll(t *testing.T) {
 	})
 }
 
+// Whoever does not read its answers holds nobody else's room.
+func TestPipelineDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.All = NewRoom(10)
+		deaf := make(chan struct{})
+		b.deaf = map[string]chan struct{}{"answer 1": deaf}
+		one := b.serve(t.Context(), false, ask{name: "1", bytes: 10})
+		two := b.serve(t.Context(), false, ask{name: "2", bytes: 10})
+		b.is("answers beside one that is not read", b.answers, "answer 2")
+		wants(t, two, nil)
+		close(deaf)
+		synctest.Wait()
+		wants(t, one, nil)
+		b.whole()
+	})
+}
+
+// A request that panics is one that failed, of unknown outcome.
+func TestPipelinePanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.Do = func(context.Context, ask) (string, error) { panic("what was sent") }
+		err := <-b.serve(t.Context(), true, ask{name: "1", bytes: 1})
+		if e, ok := errors.AsType[*eventstore.Error](err); err == nil || ok || strings.Contains(err.Error(), "what was sent") {
+			t.Errorf("it ended with %v (%v)", err, e)
+		}
+		b.whole()
+	})
+}
+
 var errAsk = errors.New("it failed")
 
 func TestPipelineFirstErrorEndsIt(t *testing.T) {
-	for name, failing := range map[string]ask{"carried out": {name: "2", keys: []string{"b"}, err: errAsk}, "not read": {name: "2", keys: []string{"b"}, bad: errAsk}} {
+	for name, failing := range map[string]ask{"carried out": {name: "2", keys: []string{"b"}, bytes: 1, err: errAsk}, "not read": {name: "2", keys: []string{"b"}, bytes: 1, bad: errAsk}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, "1")

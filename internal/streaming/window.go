@@ -78,8 +78,11 @@ func (w *window) until(ctx context.Context, ok func() bool) error {
 	}
 }
 
+// done gives back the room of all: what was taken for it is no longer in memory.
+func (w *window) done(bytes int) { w.all.bytes.Release(w.all.share(bytes)) }
+
+// give makes place in the window: it was answered.
 func (w *window) give(bytes int) {
-	w.all.bytes.Release(w.all.share(bytes))
 	w.add(-1, -bytes)
 	select {
 	case w.changed <- struct{}{}:

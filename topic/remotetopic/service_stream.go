@@ -8,12 +8,12 @@ import (
 	"errors"
 
 	"connectrpc.com/connect"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/remotelog"
 	"github.com/wattle-es/wattle/eventstore/remotelog/wattlev1"
 	"github.com/wattle-es/wattle/internal/streaming"
+	"github.com/wattle-es/wattle/internal/wire"
 	"github.com/wattle-es/wattle/topic"
 )
 
@@ -33,7 +33,7 @@ func (s *Service) PublishStream(ctx context.Context, stream *connect.BidiStream[
 		if err != nil {
 			return x, err
 		}
-		x.Bytes = proto.Size(m)
+		x.Bytes = wire.Weight(m)
 		x.Value, x.Err = read(m.GetPublish(), (*reader).publication)
 		return x, nil
 	}
@@ -84,5 +84,7 @@ func (s *Service) publishStream(ctx context.Context, receive func() (streaming.R
 
 // sender sends the messages of one stream.
 func (s *Service) sender(ctx context.Context, op string) *streaming.Sender {
-	return &streaming.Sender{Op: op, Exchange: streaming.Of(ctx), Slow: remotelog.ErrSlowConsumer, SlowAfter: s.o.SlowAfter, StuckAfter: s.o.StuckAfter}
+	x := streaming.Of(ctx)
+	x.Unbounded()
+	return &streaming.Sender{Op: op, Exchange: x, Slow: remotelog.ErrSlowConsumer, SlowAfter: s.o.SlowAfter, StuckAfter: s.o.StuckAfter}
 }
