@@ -149,6 +149,9 @@ func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 			return refused
 		}
 		defer i.s.close(st)
+		if why := c.caller.still(); why != "" { // revoked since it was let in: nobody has looked at this stream
+			return unauthenticated(why)
+		}
 		defer i.s.contain(&err, conn.Spec().Procedure)
 		stop := context.AfterFunc(ctx, func() { // a certificate's end is a cause too
 			if e, ok := errors.AsType[*connect.Error](context.Cause(ctx)); ok {

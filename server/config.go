@@ -272,6 +272,8 @@ func (c *Config) Options() (o Options, err error) {
 		return o, fmt.Errorf("config: tls.min: wanted 1.3 or 1.2, found %.20q", c.TLS.Min)
 	case c.TLS.Revoked != "" && len(c.TLS.ClientCAs) == 0:
 		return o, errors.New("config: tls.revoked: wanted client_cas with it, found none")
+	case len(c.TLS.ClientCAs) > 0 && !c.TLS.Optional && (c.Tokens != "" || c.Anonymous):
+		return o, errors.New("config: tls.optional: wanted it with tokens or anonymous, found that everybody must have a certificate")
 	case (c.Peer.Cert == "") != (c.Peer.Key == ""):
 		return o, errors.New("config: peer: wanted cert and key, found one of them")
 	case (c.Proxy.Header == "") != (len(c.Proxy.Identities) == 0):

@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -175,6 +176,64 @@ func TestLoopbackOnly(t *testing.T) {
 	}
 }
 
+// A page in a browser on this machine, under a name that its owner has lead here, is not
+// this machine's.
+func TestNamesThatLeadHere(t *testing.T) {
+	s := start(t, usual(t), fakes{logs: logs{read: func(context.Context, *wattlev1.ReadRequest) (*wattlev1.ReadResponse, error) {
+		return &wattlev1.ReadResponse{}, nil
+	}}})
+	for _, d := range []struct {
+		host, origin string
+		status       int
+	}{
+		{"localhost:4440", "", 200}, {"127.0.0.1", "", 200}, {"[::1]:4440", "", 200}, {"box", "", 200}, {"localhost:4440", "http://localhost:4440", 200},
+		{"evil.example:4440", "", 421}, {"evil.example.", "", 421}, {"localhost:4440", "https://evil.example", 421}, {"localhost:4440", "null", 421},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.addr+"/wattle.v1.LogService/Read", strings.NewReader(`{"stream": "a-1"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Host = d.host
+		req.Header.Set("Content-Type", "application/json")
+		if d.origin != "" {
+			req.Header.Set("Origin", d.origin)
+		}
+		resp, err := httpClient(t, false, "ops").Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != d.status {
+			t.Errorf("%+v: %s", d, resp.Status)
+		}
+	}
+}
+
+// A file that was moved away and back is in force again.
+func TestFileBackAgain(t *testing.T) {
+	dir := t.TempDir()
+	file := dir + "/tokens"
+	writeTokens(t, file, "ops")
+	old := time.Now().Add(-time.Hour)
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ok(os.Chtimes(file, old, old))
+	w, err := openTokens(file)
+	ok(err)
+	ok(os.Rename(file, dir+"/away"))
+	if _, err := w.reload(); err == nil || w.whyBroken() == nil {
+		t.Error("a file that is gone is not told")
+	}
+	ok(os.Rename(dir+"/away", file))
+	if _, err := w.reload(); err != nil || w.whyBroken() != nil {
+		t.Errorf("it is back: %v", err)
+	}
+}
+
 func TestMistakesInFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := dir + "/tokens"
@@ -195,6 +254,11 @@ func TestMistakesInFiles(t *testing.T) {
 	for _, o := range []Options{{Tokens: dir + "/none"}, {TLS: &TLS{}}, {TLS: &TLS{Cert: file, Key: file}}, {TLS: &TLS{Cert: dir + "/none", Key: file}}} {
 		if _, err := New(o); note(err) == nil {
 			t.Errorf("%+v", o)
+		}
+	}
+	for _, text := range []string{"", "serial:1\nserial:2"} { // being written
+		if _, err := parseRevoked([]byte(text)); err == nil {
+			t.Errorf("%q", text)
 		}
 	}
 	for _, text := range []string{"serial\n", "serial:\n", "serial:xx\n", "sha256:00\n", "md5:00\n", "00\n"} {

@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -21,6 +23,10 @@ func (s *Server) ServeHTTP(plain http.ResponseWriter, r *http.Request) {
 	defer s.containHTTP(w, r)
 	if r.Body != nil && r.Body != http.NoBody { // whoever answers, and without reading it too
 		_ = http.NewResponseController(plain).SetReadDeadline(time.Now().Add(s.limits.ReadTimeout))
+	}
+	if s.keys == nil && !s.insecure && foreign(r) {
+		http.Error(w, "wanted a request to localhost, found one to another name, as a web page makes that had its name lead here; --insecure accepts it", http.StatusMisdirectedRequest)
+		return
 	}
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		s.serveHealth(w, r)
@@ -42,6 +48,26 @@ func (s *Server) ServeHTTP(plain http.ResponseWriter, r *http.Request) {
 	default:
 		s.serveCall(w, r, p, h)
 	}
+}
+
+// foreign says that a request was made to a name in the DNS, or by a web page from elsewhere.
+// Without TLS a server is for this machine; a page in a browser on it could reach it all
+// the same, under a name of its own that it has lead to 127.0.0.1.
+func foreign(r *http.Request) bool {
+	if origin := r.Header.Get("Origin"); origin != "" {
+		if u, err := url.Parse(origin); err != nil || u.Host == "" || inDomain(u.Host) {
+			return true
+		}
+	}
+	return inDomain(r.Host)
+}
+
+// inDomain says that a host is a name in a domain: no address, and not localhost or the like.
+func inDomain(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return net.ParseIP(strings.Trim(host, "[]")) == nil && strings.Contains(strings.TrimSuffix(host, "."), ".")
 }
 
 // serveOpen serves what nobody need be known for: gRPC health.

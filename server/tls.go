@@ -155,8 +155,13 @@ func fingerprintOf(c *x509.Certificate) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// parseRevoked reads the list. Colons between bytes and leading zeros do not matter.
+// parseRevoked reads the list. Colons between bytes and leading zeros do not matter. A file
+// that is cut off, or empty, may be one that is being written: to take it would have revoked
+// certificates count for a moment.
 func parseRevoked(text []byte) (map[string]bool, error) {
+	if len(text) == 0 || text[len(text)-1] != '\n' {
+		return nil, errors.New("wanted lines that all end, of which one may be a comment, found a file that is empty or cut off")
+	}
 	list, n := map[string]bool{}, 0
 	for line := range strings.Lines(string(text)) {
 		n++

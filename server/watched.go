@@ -59,6 +59,7 @@ func (w *watched[T]) reload() (changed bool, err error) {
 	}()
 	stamps, same, err := w.look()
 	if err != nil {
+		w.stamps = nil // when it is there again it is read again
 		return false, err
 	}
 	if same {
@@ -69,6 +70,7 @@ func (w *watched[T]) reload() (changed bool, err error) {
 	}
 	texts, err := readAll(w.files)
 	if err != nil {
+		w.stamps = nil
 		return false, err
 	}
 	sum := sumOf(texts)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -124,6 +125,12 @@ func (m *certs) authority(now time.Time) (*devcert.Authority, error) {
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
+	}
+	cert, key := devcert.Files(m.dir, "ca")
+	for file, other := range map[string]string{cert: key, key: cert} {
+		if _, err := os.Stat(file); err == nil {
+			return nil, &refusal{"an authority in " + cert + " and " + key, "none in " + other, "bring it back, or give another --dir: a new authority would not be trusted where this one is"}
+		}
 	}
 	ca, err := devcert.New("wattle development authority", now, 0)
 	if err != nil {

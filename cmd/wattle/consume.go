@@ -23,6 +23,7 @@ type consuming struct {
 	from      string
 	partition int
 	follow    bool
+	placed    bool // there is an --offset
 }
 
 func (a *app) consumeCommand() *cobra.Command {
@@ -52,9 +53,11 @@ printed. Several that run under one name share the partitions.`,
 			default:
 				return &usageError{"--from first or --from new", fmt.Sprintf("%q", w.from), ""}
 			}
-			if w.partition >= 0 {
+			w.placed = c.Flags().Changed("offset")
+			switch {
+			case w.partition >= 0:
 				w.Only, w.Places = true, []topic.Place{{Partition: w.partition, Offset: eventstore.Seqno(offset)}}
-			} else if offset > 0 {
+			case w.placed:
 				return &usageError{"--partition with --offset", "none", ""}
 			}
 			if w.Consumer != "" {
@@ -104,15 +107,17 @@ type consumer struct {
 
 func (a *app) consume(ctx context.Context, s topic.Service, w consuming) error {
 	c := &consumer{app: a, s: s, w: w, at: map[int]eventstore.Seqno{}, out: bufio.NewWriter(a.stdout)}
-	if !w.follow {
+	if !w.follow || w.Only {
 		if err := c.aim(ctx); err != nil {
 			return err
 		}
+	}
+	if !w.follow {
 		if w.Consumer == "" && c.arrived() {
 			return nil
 		}
 	}
-	for d, err := range s.Consume(ctx, w.Consumption) {
+	for d, err := range s.Consume(ctx, c.w.Consumption) {
 		if err == nil {
 			err = c.take(ctx, d)
 		}
@@ -145,9 +150,16 @@ func (c *consumer) aim(ctx context.Context) error {
 			}
 		}
 	}
-	if c.w.Only {
-		c.at = map[int]eventstore.Seqno{c.w.partition: c.w.Places[0].Offset}
+	if !c.w.Only {
+		return nil
 	}
+	if _, there := c.goal[c.w.partition]; !there {
+		return &usageError{fmt.Sprintf("a partition of %s: 0 to %d", c.w.Topic, len(d.Partitions)-1), fmt.Sprint(c.w.partition), ""}
+	}
+	if !c.w.placed {
+		c.w.Places[0].Offset = c.at[c.w.partition]
+	}
+	c.at = map[int]eventstore.Seqno{c.w.partition: c.w.Places[0].Offset}
 	return nil
 }
 

@@ -52,7 +52,7 @@ const exitCodesHelp = `Exit codes of wattle:
        wattle projector show found it not ready; wattle handler test and wattle guest test
        found a broken rule
     9  a projector has not come so far in time: wattle projector wait, or --wait
-  130  interrupted (SIGINT); 143 by SIGTERM. wattle tail ends with 0 then`
+  130  interrupted (SIGINT); 143 by SIGTERM. wattle tail, consume and serve end with 0 then`
 
 // usageError is a command line that cannot be understood.
 type usageError struct{ wanted, found, hint string }

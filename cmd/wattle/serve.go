@@ -80,6 +80,7 @@ func (a *app) serveCommand() *cobra.Command {
 			continue // as for all commands
 		}
 		f := c.Flags().VarPF(settingFlag{setting}, setting.Flag(), "", setting.Help)
+		f.DefValue = "" // in its text, if there is one
 		if setting.Bool() {
 			f.NoOptDefVal = "true"
 		}
@@ -161,6 +162,9 @@ func (s *serving) options(logger *slog.Logger) (server.Options, error) {
 	if o.Policy == nil {
 		return o, &usageError{"--policy, a file that says who may do what", "none", "see: wattle policy --help; to try it out on this machine: --dev"}
 	}
+	if (o.TLS == nil || len(o.TLS.ClientCAs) == 0) && o.Tokens == "" && !o.Anonymous {
+		return o, &usageError{"a way to know who asks: --tls-client-cas, --tokens or --anonymous", "none", "with a policy alone everybody is refused"}
+	}
 	o.Logger = logger
 	return o, nil
 }
@@ -173,6 +177,9 @@ func (s *serving) run(ctx context.Context) error {
 	}
 	o, err := s.options(logger)
 	if err != nil {
+		return err
+	}
+	if err := s.reachable(); err != nil {
 		return err
 	}
 	metrics, err := server.NewMetrics()
@@ -231,6 +238,23 @@ func (s *serving) mount(served *server.Server, t *open.Target, store *open.Store
 	topics := remotetopic.NewService(broker, &remotetopic.ServiceOptions{Visible: visible, Failed: failed, Forward: s.peer, Options: served.HandlerOptions()})
 	path, h := topics.Handler()
 	return topics.Close, served.Mount(path, h)
+}
+
+// reachable looks at what is only used when other servers forward to this one, or this one
+// to others: else it is a publisher who hears of a mistake.
+func (s *serving) reachable() error {
+	address := s.config.Advertise
+	if address == "" {
+		if s.config.Peer.CA != "" || s.config.Peer.Cert != "" {
+			return &usageError{"--advertise with --peer-*: how other servers reach this one", "none", ""}
+		}
+		return nil
+	}
+	p, err := s.peer(address)
+	if err != nil {
+		return &usageError{"--advertise and --peer-* that fit", err.Error(), "--advertise is a URL, as https://host:4440"}
+	}
+	return p.Close()
 }
 
 // peer makes a client of another server.

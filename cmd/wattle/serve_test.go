@@ -173,6 +173,15 @@ func (o *office) topics(t *testing.T) {
 		t.Errorf("what was committed came again: %s", r.out)
 	}
 	at("", "topic", "describe", "orders", "-o", "json").wants(t, 0, `"consumer":"billing"`, `"lag":0`)
+	partition := func(args ...string) result {
+		return at("", append([]string{"consume", "orders", "--partition", regexp.MustCompile(`partition (\d)`).FindStringSubmatch(at("", "publish", "orders", "last", "--key", "alice").wants(t, 0).out)[1]}, args...)...)
+	}
+	partition().wants(t, 0, "last")
+	if r := partition("--from", "new").wants(t, 0); strings.Contains(r.out, "last") {
+		t.Errorf("old messages are printed as new ones:\n%s", r.out)
+	}
+	partition("--offset", "1").wants(t, 0, "last")
+	at("", "consume", "orders", "--partition", "9").wants(t, exitUsage, "0 to 1", "9")
 	at("", "consume", "nope").wants(t, exitNotFound, "no such topic")
 	at("", "topic", "delete", "orders", "--yes").wants(t, 0)
 	at("", "topic", "describe", "orders").wants(t, exitNotFound, "no such topic")
@@ -230,6 +239,10 @@ func TestServeConfig(t *testing.T) {
 		"dev and a policy":  {[]string{"--dev", "--policy", file("policy", "anonymous * *\n")}, "--dev"},
 		"a bad level":       {[]string{"--dev", "--log-level", "loud"}, "--log-level"},
 		"nowhere to listen": {[]string{"--dev", "--listen", "nowhere"}, "--listen"},
+		"nobody is known":   {[]string{"--policy", file("policy", "anonymous * *\n")}, "a way to know who asks"},
+		"no URL for others": {[]string{"--dev", "--advertise", "wattle-1:4440"}, "--advertise is a URL"},
+		"no file for them":  {[]string{"--dev", "--advertise", "https://wattle-1:4440", "--peer-ca", filepath.Join(dir, "none")}, "--peer-*"},
+		"peers for nothing": {[]string{"--dev", "--peer-ca", file("ca", "")}, "--advertise with --peer-*"},
 		"a broken policy":   {[]string{"--policy", file("bad", "who knows\n")}, "line 1"},
 	} {
 		t.Run(name, func(t *testing.T) {

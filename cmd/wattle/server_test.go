@@ -66,6 +66,12 @@ func TestCert(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &made); err != nil || len(made) != 2 || made[0].For != "server" || strings.Join(made[0].Names, " ") != "api.bank.example 10.0.0.7" || made[1].Until.IsZero() {
 		t.Errorf("%s %v", r.out, err)
 	}
+	alone := filepath.Join(t.TempDir(), "certs")
+	wattle(t, "cert", "--dir", alone).wants(t, 0)
+	if err := os.Remove(filepath.Join(alone, "ca.key")); err != nil {
+		t.Fatal(err)
+	}
+	wattle(t, "cert", "--dir", alone, "--client", "another=spiffe://a/b").wants(t, exitRefused, "ca.key", "another --dir")
 	if after, err := os.ReadFile(filepath.Join(dir, "ca.crt")); err != nil || string(after) != string(before) {
 		t.Errorf("the authority is another one: %v", err)
 	}

@@ -101,6 +101,9 @@ func (a *Authority) Issue(r Request, now time.Time) (Pair, error) {
 	if err != nil {
 		return Pair{}, err
 	}
+	if now.After(a.cert.NotAfter) {
+		return Pair{}, fmt.Errorf("devcert: wanted an authority that counts, found one that has expired at %s: make another, in another folder", a.cert.NotAfter.UTC().Format(time.DateTime))
+	}
 	if template.NotAfter.After(a.cert.NotAfter) {
 		template.NotAfter = a.cert.NotAfter
 	}

@@ -78,6 +78,14 @@ func TestBadNames(t *testing.T) {
 	}
 }
 
+// An authority that has expired certifies nothing.
+func TestExpired(t *testing.T) {
+	a := authority(t)
+	if _, err := a.Issue(Request{Names: []string{"localhost"}, Server: true}, time.Now().Add(2*Lifetime)); err == nil || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestFiles(t *testing.T) {
 	a, dir := authority(t), filepath.Join(t.TempDir(), "certs")
 	if err := a.Save(dir, "ca", false); err != nil {

@@ -193,6 +193,9 @@ const Anonymous = "anonymous"
 
 // identityRule refuses what no identity can be.
 func identityRule(p pattern) string {
+	if name, dns := strings.CutPrefix(p.name, "dns:"); dns && name != strings.ToLower(name) {
+		return "a host name in lower case, as identities have it"
+	}
 	known := func(k string) bool { return strings.HasPrefix(p.name, k) && (p.prefix || len(p.name) > len(k)) }
 	if p == (pattern{"", true}) || p == (pattern{Anonymous, false}) || slices.ContainsFunc(kinds, known) {
 		return ""

@@ -137,6 +137,8 @@ func TestMistakes(t *testing.T) {
 		"dns:a read,read b\n":                            "each verb once",
 		"dns:a read,* b\n":                               "wanted verbs",
 		"dns:a , b\n":                                    "wanted verbs",
+		"dns:Ops.Bank read b\n":                          "in lower case",
+		"dns:OPS* read b\n":                              "in lower case",
 		"a read b\n":                                     "an identity that begins with uri: dns:",
 		"URI:a read b\n":                                 "an identity that begins with",
 		"dns: read b\n":                                  "an identity that begins with",
@@ -238,14 +240,20 @@ func TestReload(t *testing.T) {
 	}
 	write(t, file, "dns:a read x\n")
 	expect(false, "", 2, false, true)
+	write(t, file, "") // by who writes it anew
+	expect(false, "empty file", 2, false, true)
+	write(t, file, "dns:a read x\n")
+	expect(false, "", 2, false, true)
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	expect(false, "no such file", 2, false, true)
 	write(t, file, "dns:a read b,x\n")
 	expect(true, "", 3, true, true)
+	write(t, file, "# nobody\n")
+	expect(true, "", 4, false, false)
 	c.Set(nil)
-	if c.Decide("dns:a", Read, "b").Allowed || c.State().Generation != 4 {
+	if c.Decide("dns:a", Read, "b").Allowed || c.State().Generation != 5 {
 		t.Error("Set")
 	}
 	fixed := Fixed(c.State().Policy)

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"crypto/sha256"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -100,6 +101,9 @@ func (c *Current) Reload() (changed bool, err error) {
 		}
 		return false, nil
 	}
+	if len(text) == 0 {
+		return false, c.broken(errEmptied)
+	}
 	p, err := Parse(string(text))
 	if err != nil {
 		return false, c.broken(err)
@@ -108,6 +112,11 @@ func (c *Current) Reload() (changed bool, err error) {
 	c.follow(p)
 	return true, nil
 }
+
+// errEmptied: whoever writes a file anew may have emptied it first, and to end all streams for
+// that moment would be for good: clients take a denial as final. Who means to allow nothing
+// writes a comment.
+var errEmptied = errors.New("policy: wanted lines, of which one may be a comment, found an empty file in place of one that was not")
 
 // broken keeps the policy and says that the file is not in force.
 func (c *Current) broken(err error) error {

@@ -48,7 +48,9 @@ func (s *peers) use(address string) (p Peer, done func(), err error) {
 	if u == nil {
 		peer, err := s.dial(address) // opens no connection
 		if err != nil {
-			return nil, nil, err
+			// What is wrong is for this server's operator, and may name files.
+			return nil, nil, &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: "publish", Wanted: "to forward it to the owner", Found: "no way to it from here", Err: err,
+				Hint: "publish at another server, or again later"}
 		}
 		if s.by == nil {
 			s.by = map[string]*peerUse{}
