@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"runtime/debug"
 	"slices"
 
@@ -25,8 +26,13 @@ func (s *Server) allow(c *call, list []Access) *connect.Error {
 	p := s.policy.State().Policy
 	for _, a := range list {
 		if d := decide(p, c.caller.identity, a); !d.Allowed {
-			s.metrics.denied(c.proc.path)
-			s.logger.Warn("wattle: denied", "identity", clean(c.caller.identity), "procedure", c.proc.path,
+			level := slog.LevelWarn
+			if a.Resource == "" && !a.Somewhere { // there is no such resource: a client asks what server this is
+				level = slog.LevelDebug
+			} else {
+				s.metrics.denied(c.proc.path)
+			}
+			s.logger.Log(context.Background(), level, "wattle: denied", "identity", clean(c.caller.identity), "procedure", c.proc.path,
 				"verb", string(a.Verb), "resource", clean(a.Resource), "rule", clean(d.Rule))
 			return denied(a.String())
 		}

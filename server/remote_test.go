@@ -104,12 +104,16 @@ func TestConformance(t *testing.T) {
 // the caller may do something with.
 func TestRefusalsAtTheClient(t *testing.T) {
 	w := newWorld(t, func(w *world) {
-		w.o.Policy = rules(t, "uri:spiffe://bank/ops * *\nuri:spiffe://bank/teller read,append account\n")
+		w.o.Policy = rules(t, "uri:spiffe://bank/ops * *\nuri:spiffe://bank/teller,uri:spiffe://bank/quiet read,append account\n")
 	})
 	store := eventstore.New(memlog.New(nil), nil)
 	defer func() { _ = store.Close() }()
 	url := backed(t, w.o, store)
 	ops, teller := eventstore.New(w.open(t, url, "spiffe://bank/ops", remotelog.Options{}), nil), eventstore.New(w.open(t, url, "spiffe://bank/teller", remotelog.Options{}), nil)
+	w.open(t, url, "spiffe://bank/quiet", remotelog.Options{})
+	if strings.Contains(told.String(), "bank/quiet") {
+		t.Error("to open a client that may not everything is told as a denial")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	for _, c := range []eventstore.Category{"account", "loan"} {

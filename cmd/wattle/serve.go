@@ -165,8 +165,18 @@ func (s *serving) options(logger *slog.Logger) (server.Options, error) {
 	if (o.TLS == nil || len(o.TLS.ClientCAs) == 0) && o.Tokens == "" && !o.Anonymous {
 		return o, &usageError{"a way to know who asks: --tls-client-cas, --tokens or --anonymous", "none", "with a policy alone everybody is refused"}
 	}
+	if o.TLS == nil && !o.Insecure && !loopback(s.config.Listen) {
+		return o, &usageError{"--tls-cert and --tls-key, or an address on loopback to listen on", s.config.Listen + " without TLS", "--insecure is for who accepts that anybody on the way can read and change it"}
+	}
 	o.Logger = logger
 	return o, nil
+}
+
+// loopback says that only this machine reaches an address.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err != nil || host == "localhost" || ip != nil && ip.IsLoopback() // what is no address is told of by who listens
 }
 
 // run serves until ctx ends.

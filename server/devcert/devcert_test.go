@@ -81,7 +81,7 @@ func TestBadNames(t *testing.T) {
 // An authority that has expired certifies nothing.
 func TestExpired(t *testing.T) {
 	a := authority(t)
-	if _, err := a.Issue(Request{Names: []string{"localhost"}, Server: true}, time.Now().Add(2*Lifetime)); err == nil || !strings.Contains(err.Error(), "expired") {
+	if _, err := a.Issue(Request{Names: []string{"localhost"}, Server: true}, time.Now().AddDate(100, 0, 0)); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("%v", err)
 	}
 }
