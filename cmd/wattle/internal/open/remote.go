@@ -118,7 +118,7 @@ func (r *remote) verify(ctx context.Context, progress func(eventstore.Progress))
 func (r *remote) transport() (*http.Transport, error) {
 	t := &http.Transport{Protocols: new(http.Protocols), Proxy: http.ProxyFromEnvironment, TLSHandshakeTimeout: connectTimeout, IdleConnTimeout: 90 * time.Second,
 		DialContext: (&net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}).DialContext,
-		HTTP2:       &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: connectTimeout}}
+		HTTP2:       &http.HTTP2Config{SendPingTimeout: 5 * time.Second, PingTimeout: 5 * time.Second}}
 	if strings.HasPrefix(r.url, "http:") {
 		t.Protocols.SetUnencryptedHTTP2(true)
 		return t, nil
