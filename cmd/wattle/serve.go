@@ -66,7 +66,7 @@ func (a *app) serveCommand() *cobra.Command {
   wattle serve --store file:/var/lib/bank --tls-cert certs/server.crt --tls-key certs/server.key \
     --tls-client-cas certs/ca.crt --policy wattle.policy
   wattle category list --store 'https://localhost:4440?ca=certs/ca.crt&cert=certs/client.crt&key=certs/client.key'
-  curl -d '{"stream": "account-alice"}' -H 'Content-Type: application/json' http://127.0.0.1:4440/wattle.v1.LogService/Read`,
+  curl -d '{}' -H 'Content-Type: application/json' http://127.0.0.1:4440/wattle.v1.AdminService/ListCategories`,
 		Args: arguments(),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := s.configure(c.Flags()); err != nil {
