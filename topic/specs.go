@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,8 +119,13 @@ func (t *topics) seated(seat string, e eventstore.Entry) {
 	if e.Type != typeSeated || json.Unmarshal(e.Data, &d) != nil {
 		return
 	}
-	delete(t.addresses, t.seats[seat])
-	t.seats[seat], t.addresses[d.Holder] = d.Holder, d.Address
+	before := t.seats[seat]
+	t.seats[seat] = d.Holder
+	// Brokers whose leases ran out may have taken one another's seats.
+	if !slices.Contains(slices.Collect(maps.Values(t.seats)), before) {
+		delete(t.addresses, before)
+	}
+	t.addresses[d.Holder] = d.Address
 }
 
 func knownOf(name eventstore.Category, e eventstore.Entry) (known, bool) {

@@ -122,4 +122,7 @@ var topicBugs = area{"topic", "topic", []bug{
 	{"trim without a pause where something stops it", "topic/retention.go",
 		"	if t.stopped == through && time.Since(t.since) < holdPatience {\n		return nil\n	}\n",
 		"", "TestRetentionStopsAtHolds"},
+	{"address of a broker that changed its seat forgotten", "topic/specs.go",
+		"\tif !slices.Contains(slices.Collect(maps.Values(t.seats)), before) {\n",
+		"\tif true {\n", "TestSeatsSwapped"},
 }}
