@@ -125,4 +125,7 @@ var topicBugs = area{"topic", "topic", []bug{
 	{"address of a broker that changed its seat forgotten", "topic/specs.go",
 		"\tif !slices.Contains(slices.Collect(maps.Values(t.seats)), before) {\n",
 		"\tif true {\n", "TestSeatsSwapped"},
+	{"retention of all that is old", "topic/retention.go",
+		"\t\trested-- // ",
+		"\t\trested += 0 // ", "TestNewOwnerAfterTrimming"},
 }}
