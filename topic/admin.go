@@ -123,6 +123,9 @@ func (b *Broker) current(ctx context.Context, name eventstore.Category) (h event
 	if err != nil {
 		return h, known{}, err
 	}
+	if len(page.Entries) == 0 {
+		return h, known{}, eventstore.DivergedError("topic", topicStream(name), h.Last, h)
+	}
 	e := page.Entries[0]
 	if e.Type == typeDeleted {
 		return h, known{}, nil

@@ -128,4 +128,7 @@ var topicBugs = area{"topic", "topic", []bug{
 	{"retention of all that is old", "topic/retention.go",
 		"\t\trested-- // ",
 		"\t\trested += 0 // ", "TestNewOwnerAfterTrimming"},
+	{"entry that was there taken for granted", "topic/retention.go",
+		"\t\t\treturn 0, t.lost(ctx, last)\n",
+		"\t\t\t_ = last\n", "TestEntriesThatWereThere"},
 }}
