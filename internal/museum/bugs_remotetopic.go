@@ -64,4 +64,7 @@ var remotetopicBugs = area{"remotetopic", "topic/remotetopic", []bug{
 		"		d.Owner = owner\n", "		_ = owner\n", "TestErrorsArrive"},
 	{"password of a URL told", "topic/remotetopic/client.go",
 		"badURL(u.Redacted())", "badURL(u.String())", "TestOpen"},
+	{"full server asked again without a pause", "topic/remotetopic/client_publish.go",
+		"\t\tif full || n%len",
+		"\t\tif n%len", "TestOverloadedIsNotPressed"},
 }}

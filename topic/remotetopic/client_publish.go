@@ -58,10 +58,11 @@ func (c *Client) Publish(ctx context.Context, p topic.Publication) (topic.Publis
 		if owner != nil {
 			continue // the others know better
 		}
-		if !errors.Is(err, eventstore.ErrOverloaded) {
+		full := errors.Is(err, eventstore.ErrOverloaded) // the others could only forward to it
+		if !full {
 			n++
 		}
-		if n%len(c.servers) == 0 { // all were asked
+		if full || n%len(c.servers) == 0 { // all were asked
 			if err := r.wait(ctx); err != nil {
 				return topic.Published{}, err
 			}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,4 +237,22 @@ func TestServerKilledOnPostgres(t *testing.T) {
 	}
 	e := &env{t: t, log: func() wholeLog { return open() }, store: eventstore.New(open(), nil)}
 	underLoad(t, e, 30, func(one *node) { one.kill() })
+}
+
+// A server that has no room is asked again after a pause, also if another one is not there.
+func TestOverloadedIsNotPressed(t *testing.T) {
+	var calls atomic.Int64
+	full := serve(t, &fakeTopics{publish: func(context.Context, topic.Publication) (topic.Published, error) {
+		calls.Add(1)
+		return topic.Published{}, &eventstore.Error{Kind: eventstore.ErrOverloaded, Op: "publish"}
+	}}, ServiceOptions{})
+	dead := serve(t, &fakeTopics{}, ServiceOptions{})
+	dead.Close()
+	c := clientOf(t, nil, dead.URL, full.URL)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := c.Publish(ctx, publication("orders", "k", 1))
+	if n := calls.Load(); err == nil || n == 0 || n > 20 { // pauses from 20 ms on, each twice the one before
+		t.Errorf("asked %d times within a second, %v", n, err)
+	}
 }
