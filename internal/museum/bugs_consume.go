@@ -79,4 +79,7 @@ var consumeBugs = area{"consume", "topic", []bug{
 		"one.lease.Epoch < at {\n", "one.lease.Epoch > at {\n", "TestDeleteConsumer"},
 	{"lease below the epoch of a deleted consumer", "topic/member_take.go",
 		"	if errors.Is(err, eventstore.ErrFenced) {\n", "	if errors.Is(err, eventstore.ErrFenced) && lease.Epoch == 0 {\n", "TestDeleteConsumer"},
+	{"topic created anew taken for the old one", "topic/consume.go",
+		"c.tails.join(ctx, k)",
+		"c.tails.join(ctx, known{spec: spec})", "TestConsumeATopicCreatedAnew"},
 }}
