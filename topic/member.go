@@ -59,6 +59,8 @@ type member struct {
 	mu     sync.Mutex
 	parts  map[int]*part
 	stored map[int]position // the last one that a Commit of this member stored, by partition
+	given  []bool           // partitions that an Assignment has had
+	anew   []bool           // partitions taken up again, or begun, of which no Assignment has told yet
 	until  time.Time        // when others may have them, on this process's clock
 	met    bool             // its first beat is over
 	told   bool             // the flow knows parts as they are
@@ -103,7 +105,8 @@ func numberOf(item string, partitions int) (p int, ok bool) {
 
 // runMember consumes under a name until the flow ends.
 func (c *consumers) runMember(ctx context.Context, topic eventstore.UUID, q Consumption, f *flow) (err error) {
-	m := &member{c: c, topic: topic, spec: f.spec, name: q.Consumer, id: q.Member, start: q.Start, parts: map[int]*part{}, stored: map[int]position{}, begun: make([]bool, f.spec.Partitions), told: true,
+	m := &member{c: c, topic: topic, spec: f.spec, name: q.Consumer, id: q.Member, start: q.Start, parts: map[int]*part{}, stored: map[int]position{}, begun: make([]bool, f.spec.Partitions),
+		given: make([]bool, f.spec.Partitions), anew: make([]bool, f.spec.Partitions), told: true,
 		changed: make(chan struct{}, 1), kick: make(chan struct{}, 1), committing: make(chan struct{}, 1)}
 	if m.id.IsZero() {
 		m.id = eventstore.NewUUID()

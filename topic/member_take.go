@@ -14,6 +14,7 @@ import (
 // on, so what is read stays true.
 func (m *member) take(ctx context.Context, p int, lease eventstore.Lease) error {
 	stream := positionStream(m.spec.Name, p, m.name)
+	m.takesAnew(p, false)
 	h, err := m.c.store.FenceAt(ctx, stream, lease.Epoch, m.id)
 	if errors.Is(err, eventstore.ErrFenced) {
 		if lease, h, err = m.raise(ctx, stream, lease, err); lease.Epoch == 0 {
@@ -27,6 +28,7 @@ func (m *member) take(ctx context.Context, p int, lease eventstore.Lease) error 
 	if err != nil {
 		return err
 	}
+	m.takesAnew(p, !pos.is)
 	fresh := !pos.is && m.start == First
 	if pos.is {
 		err = m.verify(ctx, p, pos.at)
