@@ -69,6 +69,9 @@ func (b *Broker) create(ctx context.Context, op string, spec Spec) error {
 		if err := b.unused(ctx, op, spec.Name); err != nil {
 			return err
 		}
+		if err := b.consumers.forget(ctx, spec.Name); err != nil {
+			return err
+		}
 		if err := b.write(ctx, topicStream(spec.Name), h, 0, typeCreated, known{spec: spec}.data()); err != nil {
 			return err
 		}

@@ -112,13 +112,12 @@ func (c *consumers) runMember(ctx context.Context, topic eventstore.UUID, q Cons
 		m.id = eventstore.NewUUID()
 	}
 	f.m = m
-	if err := c.register(ctx, m.spec.Name, m.name); err != nil {
+	// The topic may be gone, and this broker not know it yet: no name is left behind.
+	if m.heads, err = c.headsFor(ctx, f.spec, m.start); err != nil {
 		return err
 	}
-	if m.start == New {
-		if m.heads, err = c.heads(ctx, f.spec); err != nil {
-			return err
-		}
+	if err := c.register(ctx, m.spec.Name, m.name); err != nil {
+		return err
 	}
 	defer c.enter(m)()
 	keeping, stop := context.WithCancel(ctx)
@@ -134,6 +133,16 @@ func (c *consumers) runMember(ctx context.Context, topic eventstore.UUID, q Cons
 		m.giveUp(ctx)
 	}
 	return err
+}
+
+// headsFor returns the heads where what is new begins there, having made sure in any case
+// that the topic has its logs.
+func (c *consumers) headsFor(ctx context.Context, spec Spec, start Start) ([]eventstore.Head, error) {
+	if start == New {
+		return c.heads(ctx, spec)
+	}
+	_, err := c.store.Head(ctx, streamOf(spec.Name, 0))
+	return nil, gone("consume", spec.Name, err)
 }
 
 // enter makes a member known to Commit. One that was known under the same key is told.

@@ -80,11 +80,11 @@ func (m *member) raise(ctx context.Context, stream eventstore.Stream, lease even
 // beginAt is the first position of a consumer in a partition. It is kept at once: what is
 // published behind it is the consumer's, whatever happens before its first commit.
 func (m *member) beginAt(ctx context.Context, p int, pos *position) error {
-	if err := m.c.register(ctx, m.spec.Name, m.name); err != nil { // it may have been deleted
-		return err
-	}
 	h, err := m.c.store.Head(ctx, streamOf(m.spec.Name, p))
 	if err != nil {
+		return err
+	}
+	if err := m.c.register(ctx, m.spec.Name, m.name); err != nil { // it may have been deleted
 		return err
 	}
 	at := eventstore.Mark{Seqno: h.Trimmed}

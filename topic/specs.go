@@ -27,11 +27,12 @@ const (
 const seatKey = "-"
 
 type specData struct {
-	Partitions  int           `json:"partitions"`
-	DedupWindow time.Duration `json:"dedup_window"`
-	MaxBytes    int64         `json:"max_bytes,omitempty"`
-	MaxAge      time.Duration `json:"max_age,omitempty"`
-	Consumed    bool          `json:"consumed,omitempty"`
+	Topic       eventstore.UUID `json:"topic,omitzero"` // its id, where it is being deleted
+	Partitions  int             `json:"partitions"`
+	DedupWindow time.Duration   `json:"dedup_window"`
+	MaxBytes    int64           `json:"max_bytes,omitempty"`
+	MaxAge      time.Duration   `json:"max_age,omitempty"`
+	Consumed    bool            `json:"consumed,omitempty"`
 }
 
 type seatData struct {
@@ -133,13 +134,17 @@ func knownOf(name eventstore.Category, e eventstore.Entry) (known, bool) {
 	if err := json.Unmarshal(e.Data, &d); err != nil || d.Partitions < 1 || d.Partitions > MaxPartitions {
 		return known{}, false
 	}
-	return known{id: e.ID, deleting: e.Type == typeDeleting, spec: Spec{Name: name, Partitions: d.Partitions, DedupWindow: d.DedupWindow,
+	id := e.ID
+	if e.Type == typeDeleting && !d.Topic.IsZero() {
+		id = d.Topic // what is kept about its consumers goes by it
+	}
+	return known{id: id, deleting: e.Type == typeDeleting, spec: Spec{Name: name, Partitions: d.Partitions, DedupWindow: d.DedupWindow,
 		Retention: Retention{MaxBytes: d.MaxBytes, MaxAge: d.MaxAge, Consumed: d.Consumed}}}, true
 }
 
 func (k known) data() []byte {
 	s := k.spec
-	data, _ := json.Marshal(specData{s.Partitions, s.DedupWindow, s.Retention.MaxBytes, s.Retention.MaxAge, s.Retention.Consumed}) // cannot fail
+	data, _ := json.Marshal(specData{k.id, s.Partitions, s.DedupWindow, s.Retention.MaxBytes, s.Retention.MaxAge, s.Retention.Consumed}) // cannot fail
 	return data
 }
 

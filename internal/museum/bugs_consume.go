@@ -85,4 +85,13 @@ var consumeBugs = area{"consume", "topic", []bug{
 	{"commit of what a deleted consumer was given", "topic/position_commit.go",
 		", !one.pos.is, m != nil && m.outdated(one.Partition):",
 		", !one.pos.is:", "TestDeleteConsumerWithinADelivery"},
+	{"positions of a deleted topic left", "topic/specs.go",
+		"\t\tid = d.Topic // ",
+		"\t\t_ = d.Topic // ", "TestDeletedPositions"},
+	{"name left by a member of a topic that is gone", "topic/member.go",
+		"\t_, err := c.store.Head(ctx, streamOf(spec.Name, 0))\n",
+		"\tvar err error\n", "TestNamesOfADeletedTopic"},
+	{"names left of a deleted topic believed", "topic/admin.go",
+		"err := b.consumers.forget(ctx, spec.Name); err",
+		"err := error(nil); err", "TestNamesOfADeletedTopic"},
 }}
