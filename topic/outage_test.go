@@ -4,6 +4,9 @@ package topic_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,6 +73,66 @@ func TestNewOwnerAfterTrimming(t *testing.T) {
 		defer cancel()
 		if got, err := retry(ctx, publication("orders", "k", 2, time.Now()), next); err != nil || got.Replays || got.First != 3 {
 			t.Errorf("published now: %+v, %v", got, err)
+		}
+	})
+}
+
+// The outcome of an append is known later than a beat waits for it when another broker joins:
+// it is answered all the same, and then the partition moves.
+func TestLeavingTakesItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := memlog.New(nil)
+		e, log := newEnv(t, shared), bend(shared)
+		b := e.brokerOn(log, &topic.Options{Address: "http://one"})
+		e.ok(b.Create(t.Context(), topic.Spec{Name: "orders", Partitions: 2}))
+		e.publish(b, "orders", "k", 0)
+		var mu sync.Mutex
+		asked := map[eventstore.UUID]bool{}
+		log.hooks(nil, func(op string, a *eventstore.Append, err error) error {
+			if op != "append" || a.Batches[0].Stream.Category() != "orders" {
+				return err
+			}
+			time.Sleep(400 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			if id := a.Batches[0].ID; !asked[id] { // the first answer is lost
+				asked[id] = true
+				return &eventstore.Error{Kind: eventstore.ErrUnknown, Op: op}
+			}
+			return err
+		})
+		stop, wrong := make(chan struct{}), make(chan error, 100)
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				for n := 0; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					_, err := b.Publish(t.Context(), publication("orders", fmt.Sprint("key", i), n, time.Now()))
+					if errors.Is(err, topic.ErrNotOwner) {
+						time.Sleep(100 * time.Millisecond)
+					} else if err != nil {
+						wrong <- err
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(5 * time.Second)
+		e.broker(&topic.Options{Address: "http://two"})
+		time.Sleep(ttl + 5*time.Second)
+		d, err := b.Describe(t.Context(), "orders")
+		if e.ok(err); d.Partitions[0].Owner == d.Partitions[1].Owner {
+			t.Errorf("both are still owned by %s", d.Partitions[0].Owner)
+		}
+		close(stop)
+		wg.Wait()
+		close(wrong)
+		for err := range wrong {
+			t.Error(err)
 		}
 	})
 }

@@ -131,4 +131,7 @@ var topicBugs = area{"topic", "topic", []bug{
 	{"entry that was there taken for granted", "topic/retention.go",
 		"\t\t\treturn 0, t.lost(ctx, last)\n",
 		"\t\t\t_ = last\n", "TestEntriesThatWereThere"},
+	{"partition stopped while it answers", "topic/partition.go",
+		"\treturn p.leaving && time.Since(p.since) < most\n",
+		"\treturn false\n", "TestLeavingTakesItsTime"},
 }}
