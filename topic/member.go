@@ -129,7 +129,7 @@ func (c *consumers) runMember(ctx context.Context, topic eventstore.UUID, q Cons
 	err = f.run(ctx)
 	stop()
 	<-done
-	if errors.Is(err, errStopped) {
+	if errors.Is(err, errStopped) || errors.Is(context.Cause(ctx), ErrLeave) {
 		m.giveUp(ctx)
 	}
 	return err

@@ -94,4 +94,7 @@ var consumeBugs = area{"consume", "topic", []bug{
 	{"names left of a deleted topic believed", "topic/admin.go",
 		"err := b.consumers.forget(ctx, spec.Name); err",
 		"err := error(nil); err", "TestNamesOfADeletedTopic"},
+	{"member that leaves keeps its partitions", "topic/member.go",
+		" || errors.Is(context.Cause(ctx), ErrLeave) {",
+		" {", "^TestMemberLeaves"},
 }}

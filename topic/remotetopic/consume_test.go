@@ -268,28 +268,19 @@ func TestMemberKeepsItsPartitions(t *testing.T) {
 // A member that breaks off says so: its partitions are released.
 func TestMemberLeaves(t *testing.T) {
 	noLeaks(t)
-	broke, ended := make(chan struct{}), make(chan error, 1)
+	ended := make(chan error, 1)
 	f := serve(t, &fakeTopics{consume: func(ctx context.Context, c topic.Consumption, yield func(topic.Delivery) bool) error {
 		yield(topic.Delivery{Assignment: []topic.Place{{Partition: 1}}})
-		for yield(topic.Delivery{}) {
-			if !sleep(ctx, testBeat) {
-				ended <- ctx.Err()
-				return ctx.Err()
-			}
-		}
-		close(broke)
-		return nil
+		<-ctx.Done() // no sign of life is due for long
+		ended <- context.Cause(ctx)
+		return ctx.Err()
 	}}, ServiceOptions{})
-	for d, err := range clientOf(t, nil, f.URL).Consume(within(t), topic.Consumption{Topic: "orders", Consumer: "c"}) {
+	for _, err := range clientOf(t, nil, f.URL).Consume(within(t), topic.Consumption{Topic: "orders", Consumer: "c", Heartbeat: testWait}) {
 		ok(t, err)
-		if d.Assignment == nil {
-			break
-		}
+		break
 	}
-	select {
-	case <-broke:
-	case err := <-ended:
-		t.Errorf("the context ended, %v: the partitions are kept", err)
+	if err := <-ended; !errors.Is(err, topic.ErrLeave) {
+		t.Errorf("the context ended with %v: the partitions are kept", err)
 	}
 }
 
@@ -300,7 +291,7 @@ func TestMemberComesAgain(t *testing.T) {
 	f := serve(t, &fakeTopics{consume: func(ctx context.Context, c topic.Consumption, yield func(topic.Delivery) bool) error {
 		yield(topic.Delivery{Assignment: []topic.Place{}})
 		<-ctx.Done()
-		ended <- ctx.Err()
+		ended <- context.Cause(ctx)
 		return ctx.Err()
 	}}, ServiceOptions{})
 	ctx, cancel := context.WithCancel(within(t))
@@ -313,7 +304,10 @@ func TestMemberComesAgain(t *testing.T) {
 		}
 	}
 	select {
-	case <-ended:
+	case err := <-ended:
+		if errors.Is(err, topic.ErrLeave) {
+			t.Error("its partitions are released")
+		}
 	case <-within(t).Done():
 		t.Error("the topics are not told that the call has ended")
 	}
