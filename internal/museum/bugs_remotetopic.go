@@ -70,4 +70,7 @@ var remotetopicBugs = area{"remotetopic", "topic/remotetopic", []bug{
 	{"member goes at its next delivery", "topic/remotetopic/members.go",
 		"\t\tm.end(topic.ErrLeave)\n",
 		"", "TestMemberLeaves"},
+	{"slow stream taken for a refusal", "topic/remotetopic/publisher.go",
+		"\trefused := (final(err) || proves(err))",
+		"\trefused := err != nil && (outcomeOf(err) == settled || proves(err))", "TestStreamEndsWith$"},
 }}
