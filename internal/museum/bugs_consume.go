@@ -97,4 +97,7 @@ var consumeBugs = area{"consume", "topic", []bug{
 	{"member that leaves keeps its partitions", "topic/member.go",
 		" || errors.Is(context.Cause(ctx), ErrLeave) {",
 		" {", "^TestMemberLeaves"},
+	{"place in another history gone on from", "topic/consume_flow.go",
+		"\tif cur.at.ID.IsZero() || ",
+		"\tif cur.at.Seqno != 0 || ", "TestConsumeDivergesBelowTheHead"},
 }}
