@@ -136,3 +136,72 @@ func TestLeavingTakesItsTime(t *testing.T) {
 		}
 	})
 }
+
+// The store refuses a group of publications, so they are appended one by one; when that
+// fails half way all of them are answered, and may be published again.
+func TestGroupCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := bend(memlog.New(nil))
+		e := newEnv(t, log.wholeLog)
+		b := e.brokerOn(log, nil)
+		e.ok(b.Create(t.Context(), topic.Spec{Name: "orders", Partitions: 1}))
+		e.publish(b, "orders", "k", 0)
+		release, alone := make(chan struct{}), 0
+		var mu sync.Mutex
+		log.hooks(func(op string, a *eventstore.Append) error {
+			if op != "append" || a.Batches[0].Stream.Category() != "orders" {
+				return nil
+			}
+			<-release
+			mu.Lock()
+			defer mu.Unlock()
+			if len(a.Batches[0].Events) > 1 {
+				return &eventstore.Error{Kind: eventstore.ErrTooLarge, Op: op}
+			}
+			if alone++; alone == 3 {
+				return &eventstore.Error{Kind: eventstore.ErrFenced, Op: op}
+			}
+			return nil
+		}, nil)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for n := 1; n <= 6; n++ {
+			wg.Go(func() {
+				if _, err := b.Publish(ctx, publication("orders", fmt.Sprint(n), n, time.Now())); err != nil && !errors.Is(err, topic.ErrNotOwner) {
+					t.Errorf("%d: %v", n, err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(release)
+		wg.Wait()
+		for n := 1; n <= 6; n++ {
+			e.publish(b, "orders", fmt.Sprint(n), n)
+		}
+		if got := len(e.all("orders", 1)[0]); got != 7 {
+			t.Errorf("%d messages, want 7", got)
+		}
+	})
+}
+
+// What a broker takes for the end of a log is not: it looks again, and publications go on.
+func TestDivergedHeals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := bend(memlog.New(nil))
+		e := newEnv(t, log.wholeLog)
+		b := e.brokerOn(log, nil)
+		e.ok(b.Create(t.Context(), topic.Spec{Name: "orders", Partitions: 1}))
+		e.publish(b, "orders", "k", 0)
+		var once sync.Once
+		log.hooks(func(op string, a *eventstore.Append) (err error) {
+			if op == "append" && a.Batches[0].Stream.Category() == "orders" {
+				once.Do(func() { err = &eventstore.Error{Kind: eventstore.ErrDiverged, Op: op} })
+			}
+			return err
+		}, nil)
+		if got := e.publish(b, "orders", "k", 1); got.First != 2 || got.Replays {
+			t.Errorf("%+v", got)
+		}
+	})
+}

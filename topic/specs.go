@@ -188,18 +188,12 @@ func noSuchTopic(op string, name eventstore.Category) error {
 func (b *Broker) write(ctx context.Context, s eventstore.Stream, h eventstore.Head, epoch eventstore.Epoch, kind string, data []byte) error {
 	batch := eventstore.Batch{Stream: s, Epoch: max(epoch, h.Epoch+1), Holder: b.holder, Claim: true, After: h.Last,
 		ID: eventstore.NewUUID(), Events: []eventstore.Event{{Type: kind, Data: data}}}
-	var err error
-	for range writeTries {
-		var done eventstore.Appended
-		if done, err = b.store.Append(ctx, eventstore.Append{Batches: []eventstore.Batch{batch}}); err == nil {
-			if last := done.Receipts[0].Last.Seqno; last > 1 {
-				_, err = b.store.Trim(ctx, s, last-1, false)
-			}
-			return err
-		}
-		if !isUnknown(err) || !pause(ctx, resendMin) {
-			return err
-		}
+	done, err := appendKnown(ctx, b.store, []eventstore.Batch{batch}, writeTries)
+	if err != nil {
+		return err
+	}
+	if last := done.Receipts[0].Last.Seqno; last > 1 {
+		_, err = b.store.Trim(ctx, s, last-1, false)
 	}
 	return err
 }

@@ -7,7 +7,7 @@ var consumeBugs = area{"consume", "topic", []bug{
 		"	h, err := m.c.store.FenceAt(ctx, stream, lease.Epoch, m.id)\n",
 		"	h, err := m.c.store.Head(ctx, stream)\n	if err == nil {\n		_, err = m.c.store.FenceAt(ctx, stream, lease.Epoch, m.id)\n		h.Epoch, h.Holder = lease.Epoch, m.id\n	}\n", "TestPositionIsFencedBeforeItIsRead"},
 	{"commit not fenced", "topic/position_commit.go",
-		"	case one.pos.holder != q.Member:", "	case one.pos.holder.IsZero():", "TestL1FrozenMember|TestRebalanceWaitsForCommits"},
+		"	case one.pos.holder != q.Member, ", "	case one.pos.holder.IsZero(), ", "TestL1FrozenMember|TestRebalanceWaitsForCommits"},
 	{"own commit forgotten while a partition is taken up", "topic/member_take.go",
 		"since.last.Seqno > pos.last.Seqno {", "since.last.Seqno < pos.last.Seqno {", "TestCommitWhileItIsTakenUp"},
 	{"position not fenced when it is taken up", "topic/member_take.go",
