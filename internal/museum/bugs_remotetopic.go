@@ -73,4 +73,10 @@ var remotetopicBugs = area{"remotetopic", "topic/remotetopic", []bug{
 	{"slow stream taken for a refusal", "topic/remotetopic/publisher.go",
 		"\trefused := (final(err) || proves(err))",
 		"\trefused := err != nil && (outcomeOf(err) == settled || proves(err))", "TestStreamEndsWith$"},
+	{"servers that were given not gone to straight", "topic/remotetopic/client_publish.go",
+		"\t\treturn c.given(address)\n",
+		"\t\treturn nil\n", "TestDirectToThoseGiven"},
+	{"end of a context told for a client that was closed", "topic/remotetopic/client_publish.go",
+		" && ctx.Err() == nil && !tells(err) {",
+		" && ctx.Err() != nil && !tells(err) {", "TestCloseEndsPublications"},
 }}

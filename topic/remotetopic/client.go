@@ -221,8 +221,8 @@ func (c *Client) within(ctx context.Context) (context.Context, context.CancelFun
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// Close ends consumptions and publishers, and returns when the calls under way have ended:
-// those are bounded by their contexts. The servers go on.
+// Close ends consumptions, publications and publishers, and returns when the calls under way
+// have ended: the others are bounded by their contexts. The servers go on.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
