@@ -218,6 +218,9 @@ func closedError(op string, name eventstore.Category) error {
 func (c *Client) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.closing, func() { cancel(context.Cause(c.closing)) })
+	if c.closing.Err() != nil { // at once, so that nothing is begun
+		cancel(context.Cause(c.closing))
+	}
 	return ctx, func() { stop(); cancel(nil) }
 }
 
