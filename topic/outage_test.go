@@ -205,3 +205,35 @@ func TestDivergedHeals(t *testing.T) {
 		}
 	})
 }
+
+// A caller whose context has ended may use his payload anew, also if it is still to be sent.
+func TestPayloadStaysTheCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := bend(memlog.New(nil))
+		e := newEnv(t, log.wholeLog)
+		b := e.brokerOn(log, nil)
+		e.ok(b.Create(t.Context(), topic.Spec{Name: "orders", Partitions: 1}))
+		e.publish(b, "orders", "k", 0)
+		release := make(chan struct{})
+		log.hooks(func(op string, _ *eventstore.Append) error {
+			if op == "append" {
+				<-release
+			}
+			return nil
+		}, nil)
+		x := publication("orders", "k", 1, time.Now())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := b.Publish(ctx, x); !errors.Is(err, eventstore.ErrUnknown) {
+			t.Error(err)
+		}
+		want := string(x.Events[0].Data)
+		copy(x.Events[0].Data, "!!!!!!!")
+		close(release)
+		synctest.Wait()
+		all := e.all("orders", 1)[0]
+		if len(all) != 2 || string(all[1].Data) != want {
+			t.Errorf("%d messages, the last one %q, want %q", len(all), all[len(all)-1].Data, want)
+		}
+	})
+}

@@ -143,4 +143,7 @@ var topicBugs = area{"topic", "topic", []bug{
 	{"end of a log that moved given to publishers", "topic/append.go",
 		"\tcase refused(err): // by",
 		"\tcase refused(err) && !errors.Is(err, eventstore.ErrDiverged): // by", "TestDivergedHeals"},
+	{"payload of the caller kept", "topic/publication.go",
+		"bytes.Clone(e.Data) //",
+		"append(e.Data[:len(e.Data):len(e.Data)], bytes.Clone(nil)...) //", "TestPayloadStaysTheCallers"},
 }}
