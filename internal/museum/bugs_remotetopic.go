@@ -79,4 +79,7 @@ var remotetopicBugs = area{"remotetopic", "topic/remotetopic", []bug{
 	{"end of a context told for a client that was closed", "topic/remotetopic/client_publish.go",
 		" && ctx.Err() == nil && !tells(err) {",
 		" && ctx.Err() != nil && !tells(err) {", "TestCloseEndsPublications"},
+	{"consumers described for what is new", "topic/remotetopic/client_consume.go",
+		"x.c.DescribeWithoutConsumers(ctx,",
+		"x.c.Describe(ctx,", "TestConsumeNewAsksForHeads"},
 }}

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -130,6 +131,39 @@ func TestConsumeNewOverLostConnection(t *testing.T) {
 		}
 	}
 	got.once(t, fourKeys, 5)
+}
+
+// headsOnly is topics whose consumers are not to be described.
+type headsOnly struct{ *fakeTopics }
+
+func (h headsOnly) DescribeWithoutConsumers(context.Context, eventstore.Category) (topic.Description, error) {
+	d := topic.Description{Spec: topic.Spec{Name: "orders", Partitions: 1, DedupWindow: time.Minute}, Partitions: []topic.Partition{{}}}
+	d.Partitions[0].Head.Last = eventstore.Mark{Seqno: 7, ID: eventstore.NewUUID()}
+	return d, nil
+}
+
+// Where what is new begins is asked of the heads; the consumers of a topic, which may be
+// many, are not looked at for it.
+func TestConsumeNewAsksForHeads(t *testing.T) {
+	noLeaks(t)
+	from := make(chan []topic.Place, 1)
+	f := serve(t, headsOnly{&fakeTopics{consume: func(ctx context.Context, c topic.Consumption, yield func(topic.Delivery) bool) error {
+		from <- c.Places
+		<-ctx.Done()
+		return ctx.Err()
+	}}}, ServiceOptions{})
+	ctx, cancel := context.WithCancel(within(t))
+	go func() {
+		if got := <-from; len(got) != 1 || got[0].Offset != 7 {
+			t.Errorf("from %v", got)
+		}
+		cancel()
+	}()
+	for _, err := range clientOf(t, nil, f.URL).Consume(ctx, topic.Consumption{Topic: "orders", Start: topic.New}) {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Members of a consumer, at two servers, of which one is killed: every message comes, and
