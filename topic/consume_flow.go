@@ -285,18 +285,8 @@ func (f *flow) outage(ctx context.Context, p int, err error) error {
 	}
 	f.w.look(p)
 	f.pause = min(max(2*f.pause, minRetryPause), maxRetryPause)
-	return sleep(ctx, f.pause)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
+	pause(ctx, f.pause)
+	return ctx.Err()
 }
 
 // messages are entries as consumers see them.

@@ -21,7 +21,7 @@ func (e *env) load(partitions int, every time.Duration) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for i := 0; sleep(ctx, every) == nil; i++ {
+		for i := 0; pause(ctx, every); i++ {
 			e.publish("t", i%partitions, 1+i%3, i%5 != 0)
 		}
 	}()
