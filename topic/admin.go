@@ -69,6 +69,9 @@ func (b *Broker) create(ctx context.Context, op string, spec Spec) error {
 		if err := b.unused(ctx, op, spec.Name); err != nil {
 			return err
 		}
+		if err := b.consumers.forget(ctx, spec.Name); err != nil {
+			return err
+		}
 		if err := b.write(ctx, topicStream(spec.Name), h, 0, typeCreated, known{spec: spec}.data()); err != nil {
 			return err
 		}
@@ -122,6 +125,9 @@ func (b *Broker) current(ctx context.Context, name eventstore.Category) (h event
 	page, err := b.store.ReadFrom(ctx, topicStream(name), h.Last.Seqno-1, 1)
 	if err != nil {
 		return h, known{}, err
+	}
+	if len(page.Entries) == 0 {
+		return h, known{}, eventstore.DivergedError("topic", topicStream(name), h.Last, h)
 	}
 	e := page.Entries[0]
 	if e.Type == typeDeleted {
@@ -203,27 +209,39 @@ func (b *Broker) specs() (all []Spec) {
 
 // Describe tells all about a topic.
 func (b *Broker) Describe(ctx context.Context, name eventstore.Category) (Description, error) {
-	if err := b.refresh(ctx); err != nil {
-		return Description{}, err
-	}
-	k, err := b.lookup(ctx, "describe topic", name)
+	d, k, err := b.describe(ctx, name)
 	if err != nil {
 		return Description{}, err
 	}
-	if err := b.seeOwners(ctx, true); err != nil {
-		return Description{}, err
-	}
-	d := Description{Spec: k.spec}
-	for n := range k.spec.Partitions {
-		h, err := b.store.Head(ctx, streamOf(name, n))
-		if err != nil {
-			return Description{}, err
-		}
-		owner, _ := b.ownerOf(place{name, n})
-		d.Partitions = append(d.Partitions, Partition{Number: n, Head: h, Owner: owner})
-	}
 	d.Consumers, err = b.consumers.describe(ctx, k, d.Partitions)
 	return d, err
+}
+
+// DescribeWithoutConsumers is Describe but for the consumers, of which each takes a few reads
+// for each partition.
+func (b *Broker) DescribeWithoutConsumers(ctx context.Context, name eventstore.Category) (Description, error) {
+	d, _, err := b.describe(ctx, name)
+	return d, err
+}
+
+func (b *Broker) describe(ctx context.Context, name eventstore.Category) (d Description, k known, err error) {
+	if err = b.refresh(ctx); err != nil {
+		return d, k, err
+	}
+	if k, err = b.lookup(ctx, "describe topic", name); err != nil {
+		return d, k, err
+	}
+	if err = b.seeOwners(ctx, true); err != nil {
+		return d, k, err
+	}
+	d = Description{Spec: k.spec, Partitions: make([]Partition, k.spec.Partitions)}
+	err = each(k.spec.Partitions, func(n int) error {
+		h, err := b.store.Head(ctx, streamOf(name, n))
+		owner, _ := b.ownerOf(place{name, n})
+		d.Partitions[n] = Partition{Number: n, Head: h, Owner: owner}
+		return err
+	})
+	return d, k, err
 }
 
 // complete fills in what is left to a default and refuses what breaks a rule.

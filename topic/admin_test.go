@@ -48,6 +48,9 @@ func TestAdmin(t *testing.T) {
 				t.Errorf("listed %v, %v, want %v", got, err, want)
 			}
 			d, err := who.Describe(ctx, "orders")
+			if short, serr := who.DescribeWithoutConsumers(ctx, "orders"); serr != nil || fmt.Sprint(short) != fmt.Sprint(d) {
+				t.Errorf("described shortly %+v, %v; at length %+v", short, serr, d)
+			}
 			if err != nil || d.Spec != spec || len(d.Partitions) != 2 || d.Partitions[1].Number != 1 || d.Partitions[1].Owner != "" {
 				t.Errorf("described %+v, %v", d, err)
 			}

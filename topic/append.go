@@ -36,6 +36,27 @@ func (p *partition) append(ctx context.Context, group []*pending) error {
 	}
 }
 
+// appendKnown appends in one step, and sends the same again, so many times at most, while
+// the outcome of a try is not known. Then it is ErrUnknown, whatever was said of a later
+// try that wrote nothing.
+func appendKnown(ctx context.Context, store *eventstore.Store, batches []eventstore.Batch, tries int) (eventstore.Appended, error) {
+	var unknown error
+	for try := 1; ; try++ {
+		done, err := store.Append(ctx, eventstore.Append{Batches: batches})
+		switch {
+		case err == nil:
+			return done, nil
+		case isUnknown(err):
+			unknown = err
+		case unknown == nil || !undecided(err):
+			return done, err
+		}
+		if try == tries || !pause(ctx, resendMin) {
+			return eventstore.Appended{}, unknown
+		}
+	}
+}
+
 // batch puts a group into one.
 func (p *partition) batch(group []*pending) eventstore.Batch {
 	p.mu.Lock()
@@ -72,7 +93,7 @@ func (p *partition) refused(ctx context.Context, group []*pending, err error) er
 	case isGone(err):
 		p.fail(group, func(*pending) error { return noSuchTopic("publish", p.place.topic) })
 		return err
-	case errors.Is(err, eventstore.ErrFenced), errors.Is(err, eventstore.ErrAlreadyWritten), errors.Is(err, eventstore.ErrGap):
+	case refused(err): // by what it may be in a moment, for this broker too
 		p.fail(group, func(*pending) error { return p.b.otherOwner(p.place) })
 		return err
 	case ctx.Err() != nil: // it had not begun
@@ -80,15 +101,16 @@ func (p *partition) refused(ctx context.Context, group []*pending, err error) er
 		return ctx.Err()
 	case len(group) > 1 && (errors.Is(err, eventstore.ErrInvalid) || errors.Is(err, eventstore.ErrTooLarge)):
 		// It was checked, so this is not to be. It must still not fail the others.
-		for _, w := range group {
+		for i, w := range group {
 			if err := p.append(ctx, []*pending{w}); err != nil {
+				p.fail(group[i+1:], func(*pending) error { return p.b.otherOwner(p.place) })
 				return err
 			}
 		}
 		return nil
 	}
 	p.fail(group, func(*pending) error { return err })
-	if errors.Is(err, eventstore.ErrDiverged) || errors.Is(err, eventstore.ErrBatchIDReused) {
+	if errors.Is(err, eventstore.ErrBatchIDReused) {
 		return err
 	}
 	return nil

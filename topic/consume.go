@@ -40,7 +40,7 @@ type consumeOptions struct {
 // there is none; watch gives hints of what was published.
 func newConsumers(store *eventstore.Store, lookup func(context.Context, string, eventstore.Category) (known, error),
 	watch func(context.Context, eventstore.Category) (*watch, error), o consumeOptions) *consumers {
-	t := &tails{store: store, watch: watch, poll: o.poll, logger: o.logger, topics: map[eventstore.Category]*tail{}}
+	t := &tails{store: store, watch: watch, poll: o.poll, logger: o.logger, topics: map[eventstore.UUID]*tail{}}
 	return &consumers{store: store, lookup: lookup, o: o, members: map[memberKey]*member{}, tails: t}
 }
 
@@ -71,7 +71,7 @@ func (c *consumers) run(ctx context.Context, q Consumption, yield func(Delivery)
 	if err := q.check(spec); err != nil {
 		return err
 	}
-	f := &flow{c: c, spec: spec, w: c.tails.join(ctx, spec), cursors: make([]*cursor, spec.Partitions), yield: yield, heartbeat: q.Heartbeat}
+	f := &flow{c: c, spec: spec, w: c.tails.join(ctx, k), cursors: make([]*cursor, spec.Partitions), yield: yield, heartbeat: q.Heartbeat}
 	if f.heartbeat <= 0 {
 		f.heartbeat = c.o.heartbeat
 	}

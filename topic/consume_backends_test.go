@@ -100,7 +100,7 @@ func (e *env) settle(ctx context.Context, pub Publication, nodes []*proc) error 
 			e.mu.Unlock()
 			return nil
 		}
-		if errors.Is(err, eventstore.ErrInvalid) || sleep(ctx, 10*time.Millisecond) != nil {
+		if errors.Is(err, eventstore.ErrInvalid) || !pause(ctx, 10*time.Millisecond) {
 			return err
 		}
 	}

@@ -28,8 +28,8 @@ import (
 // A member of a named consumer has its partitions for as long as its process runs and
 // reaches the store, however long the loop body takes. Of one that comes, leaves, is
 // killed or frozen, the partitions have moved within TTL and 5 s; the first Delivery is
-// an Assignment, empty if there is none to have. To leave at once, break out of the loop:
-// that releases them. When ctx ends, or something fails, they are kept for the member
+// an Assignment, empty if there is none to have. To leave at once, break out of the loop,
+// or cancel ctx with ErrLeave as the cause: that releases them. When ctx ends otherwise, or something fails, they are kept for the member
 // until the TTL is over: a Consume with the same Member goes on with them, and ends one
 // that still runs with ErrLeaseLost.
 //

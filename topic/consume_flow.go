@@ -36,6 +36,8 @@ type cursor struct {
 	epoch eventstore.Epoch
 	fresh bool // nothing read yet, and to begin with the first that is still there
 	more  bool // there was more behind the last page
+
+	read time.Time // when the last page was; a log that has lost its end since may have grown again
 }
 
 // begin sets the cursors of a flow without a name.
@@ -126,7 +128,8 @@ func (f *flow) next() (partition int, ok bool) {
 // turn delivers a page of a partition.
 func (f *flow) turn(ctx context.Context, p int) error {
 	cur, stream := f.cursors[p], streamOf(f.spec.Name, p)
-	page, err := f.c.store.ReadFrom(ctx, stream, cur.at.Seqno, pageEntries)
+	began := time.Now()
+	page, err := f.read(ctx, cur, stream)
 	if e, ok := errors.AsType[*eventstore.Error](err); ok && e.Kind == eventstore.ErrTrimmed && cur.fresh {
 		cur.at, cur.more = eventstore.Mark{Seqno: e.First - 1}, true
 		return nil
@@ -134,7 +137,7 @@ func (f *flow) turn(ctx context.Context, p int) error {
 	if err != nil {
 		return gone("consume", f.spec.Name, err)
 	}
-	cur.fresh = false
+	cur.fresh, cur.read = false, began
 	if len(page.Entries) == 0 {
 		return f.atEnd(ctx, p, stream)
 	}
@@ -146,6 +149,30 @@ func (f *flow) turn(ctx context.Context, p int) error {
 		f.w.idle(p, cur.at)
 	}
 	return nil
+}
+
+// read reads the page behind a cursor. If the last one was read a while ago, the message at
+// the cursor is read along, and has to be the one that was delivered.
+func (f *flow) read(ctx context.Context, cur *cursor, stream eventstore.Stream) (eventstore.Page, error) {
+	store := f.c.store
+	if cur.at.ID.IsZero() || time.Since(cur.read) < proveAfter {
+		return store.ReadFrom(ctx, stream, cur.at.Seqno, pageEntries)
+	}
+	page, err := store.ReadFrom(ctx, stream, cur.at.Seqno-1, pageEntries+1)
+	switch {
+	case errors.Is(err, eventstore.ErrTrimmed): // the message is: there is nothing to compare
+		return store.ReadFrom(ctx, stream, cur.at.Seqno, pageEntries)
+	case err != nil || len(page.Entries) == 0:
+		return page, err
+	case page.Entries[0].Mark() != cur.at:
+		h, err := store.Head(ctx, stream)
+		if err != nil {
+			return page, err
+		}
+		return page, eventstore.DivergedError("consume", stream, cur.at, h)
+	}
+	page.Entries = page.Entries[1:]
+	return page, nil
 }
 
 // atEnd looks why there was nothing behind a cursor: it stands at the head, or the head
@@ -258,18 +285,8 @@ func (f *flow) outage(ctx context.Context, p int, err error) error {
 	}
 	f.w.look(p)
 	f.pause = min(max(2*f.pause, minRetryPause), maxRetryPause)
-	return sleep(ctx, f.pause)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
+	pause(ctx, f.pause)
+	return ctx.Err()
 }
 
 // messages are entries as consumers see them.

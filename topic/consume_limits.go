@@ -29,6 +29,7 @@ const (
 	unknownTries   = 3           // of an append whose outcome is not known
 	keptPositions  = 64          // entries of a position before the old ones are trimmed
 	keptIDs        = 1024        // of messages delivered, by which a commit needs no read
+	proveAfter     = time.Second // in which no store fails over to a copy, and that copy grows
 	minRetryPause  = 50 * time.Millisecond
 	maxRetryPause  = time.Second
 )

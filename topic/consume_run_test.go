@@ -93,7 +93,7 @@ func (r *run) commitTo(ctx context.Context, p int, at eventstore.Seqno) {
 		via = r.via
 	}
 	lost, err := via.c.commit(ctx, Commit{Topic: "t", Consumer: r.consumer, Member: r.id, Places: []Place{{p, at}}})
-	for temporary(err) && sleep(ctx, 50*time.Millisecond) == nil {
+	for temporary(err) && pause(ctx, 50*time.Millisecond) {
 		lost, err = via.c.commit(ctx, Commit{Topic: "t", Consumer: r.consumer, Member: r.id, Places: []Place{{p, at}}})
 	}
 	switch {

@@ -22,7 +22,7 @@ type tails struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
-	topics map[eventstore.Category]*tail
+	topics map[eventstore.UUID]*tail // by id: one of the same name may have come since
 }
 
 // tail is one topic that is watched.
@@ -35,7 +35,7 @@ type tail struct {
 // waiter is one flow's view of a topic. Its fields are guarded by the tails' lock.
 type waiter struct {
 	t     *tails
-	spec  Spec
+	topic eventstore.UUID
 	shown chan struct{} // holds one when a partition was shown
 	show  []bool        // partitions to look at
 	idles []bool        // partitions at whose end the flow waits
@@ -43,16 +43,16 @@ type waiter struct {
 }
 
 // join begins to watch a topic for a flow; stop must be called.
-func (t *tails) join(ctx context.Context, spec Spec) *waiter {
-	n := spec.Partitions
-	w := &waiter{t: t, spec: spec, shown: make(chan struct{}, 1), show: make([]bool, n), idles: make([]bool, n), at: make([]eventstore.Mark, n)}
+func (t *tails) join(ctx context.Context, k known) *waiter {
+	n := k.spec.Partitions
+	w := &waiter{t: t, topic: k.id, shown: make(chan struct{}, 1), show: make([]bool, n), idles: make([]bool, n), at: make([]eventstore.Mark, n)}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	one := t.topics[spec.Name]
+	one := t.topics[k.id]
 	if one == nil {
 		one = &tail{waiters: map[*waiter]struct{}{}}
-		one.end = t.follow(context.WithoutCancel(ctx), spec, one)
-		t.topics[spec.Name] = one
+		one.end = t.follow(context.WithoutCancel(ctx), k.spec, one)
+		t.topics[k.id] = one
 	}
 	one.waiters[w] = struct{}{}
 	return w
@@ -61,11 +61,11 @@ func (t *tails) join(ctx context.Context, spec Spec) *waiter {
 // stop ends a watch, and what was done for it if it was the last.
 func (w *waiter) stop() {
 	w.t.mu.Lock()
-	one := w.t.topics[w.spec.Name]
+	one := w.t.topics[w.topic]
 	delete(one.waiters, w)
 	last := len(one.waiters) == 0
 	if last {
-		delete(w.t.topics, w.spec.Name)
+		delete(w.t.topics, w.topic)
 	}
 	w.t.mu.Unlock()
 	if last {

@@ -330,3 +330,42 @@ func TestOutage(t *testing.T) {
 		}
 	})
 }
+
+// A log that lost its end while a loop body took its time, or nothing came, and has grown past
+// the place since, is not gone on with. Where the message at the place is trimmed nobody can
+// tell.
+func TestConsumeDivergesBelowTheHead(t *testing.T) {
+	for _, idle := range []bool{false, true} {
+		for _, trimmed := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				e := memEnv(t, 1)
+				e.publish("t", 0, 100, false)
+				p := e.proc()
+				fails := func() {
+					time.Sleep(2 * time.Second)
+					thaw := p.gate.freeze()
+					defer thaw()
+					e.ok(e.store.DeleteCategory(t.Context(), "t"))
+					e.topic("t", 1)
+					if e.publish("t", 0, 105, false); trimmed {
+						_, err := e.store.Trim(t.Context(), "t-0", 100, false)
+						e.ok(err)
+					}
+				}
+				if idle {
+					time.AfterFunc(2*time.Second, fails)
+				}
+				n := 0
+				err := collect(within(t), p.c, Consumption{Topic: "t"}, func(d Delivery) bool {
+					if n += len(d.Messages); n == 100 && len(d.Messages) > 0 && !idle {
+						fails()
+					}
+					return n > 100
+				})
+				if trimmed != (err == nil) || err != nil && !errors.Is(err, eventstore.ErrDiverged) {
+					t.Errorf("idle %v, trimmed %v: %d messages, %v", idle, trimmed, n, err)
+				}
+			})
+		}
+	}
+}

@@ -12,6 +12,11 @@ var (
 	ErrNotOwner = errors.New("not the owner")
 )
 
+// ErrLeave is no error that is returned: a context that was cancelled with it as its cause
+// (context.WithCancelCause) has the member of a Broker's Consume leave at once, as one does
+// that breaks out of the loop. It is for who waits for the next Delivery.
+var ErrLeave = errors.New("the member leaves")
+
 // NotOwnerError says who owns a partition. It is the Err of an *eventstore.Error of
 // kind ErrNotOwner.
 type NotOwnerError struct {

@@ -59,6 +59,8 @@ type member struct {
 	mu     sync.Mutex
 	parts  map[int]*part
 	stored map[int]position // the last one that a Commit of this member stored, by partition
+	given  []bool           // partitions that an Assignment has had
+	anew   []bool           // partitions taken up again, or begun, of which no Assignment has told yet
 	until  time.Time        // when others may have them, on this process's clock
 	met    bool             // its first beat is over
 	told   bool             // the flow knows parts as they are
@@ -103,19 +105,19 @@ func numberOf(item string, partitions int) (p int, ok bool) {
 
 // runMember consumes under a name until the flow ends.
 func (c *consumers) runMember(ctx context.Context, topic eventstore.UUID, q Consumption, f *flow) (err error) {
-	m := &member{c: c, topic: topic, spec: f.spec, name: q.Consumer, id: q.Member, start: q.Start, parts: map[int]*part{}, stored: map[int]position{}, begun: make([]bool, f.spec.Partitions), told: true,
+	m := &member{c: c, topic: topic, spec: f.spec, name: q.Consumer, id: q.Member, start: q.Start, parts: map[int]*part{}, stored: map[int]position{}, begun: make([]bool, f.spec.Partitions),
+		given: make([]bool, f.spec.Partitions), anew: make([]bool, f.spec.Partitions), told: true,
 		changed: make(chan struct{}, 1), kick: make(chan struct{}, 1), committing: make(chan struct{}, 1)}
 	if m.id.IsZero() {
 		m.id = eventstore.NewUUID()
 	}
 	f.m = m
-	if err := c.register(ctx, m.spec.Name, m.name); err != nil {
+	// The topic may be gone, and this broker not know it yet: no name is left behind.
+	if m.heads, err = c.headsFor(ctx, f.spec, m.start); err != nil {
 		return err
 	}
-	if m.start == New {
-		if m.heads, err = c.heads(ctx, f.spec); err != nil {
-			return err
-		}
+	if err := c.register(ctx, m.spec.Name, m.name); err != nil {
+		return err
 	}
 	defer c.enter(m)()
 	keeping, stop := context.WithCancel(ctx)
@@ -127,10 +129,20 @@ func (c *consumers) runMember(ctx context.Context, topic eventstore.UUID, q Cons
 	err = f.run(ctx)
 	stop()
 	<-done
-	if errors.Is(err, errStopped) {
+	if errors.Is(err, errStopped) || errors.Is(context.Cause(ctx), ErrLeave) {
 		m.giveUp(ctx)
 	}
 	return err
+}
+
+// headsFor returns the heads where what is new begins there, having made sure in any case
+// that the topic has its logs.
+func (c *consumers) headsFor(ctx context.Context, spec Spec, start Start) ([]eventstore.Head, error) {
+	if start == New {
+		return c.heads(ctx, spec)
+	}
+	_, err := c.store.Head(ctx, streamOf(spec.Name, 0))
+	return nil, gone("consume", spec.Name, err)
 }
 
 // enter makes a member known to Commit. One that was known under the same key is told.

@@ -59,6 +59,7 @@ func (m *member) assignment(f *flow) (places []Place, changed bool, err error) {
 			f.set(p, &cursor{at: one.delivered, epoch: one.lease.Epoch, fresh: one.fresh})
 			one.fresh = false
 		}
+		m.given[p], m.anew[p] = true, false
 		places = append(places, Place{Partition: p, Offset: one.delivered.Seqno})
 	}
 	return places, true, nil
@@ -93,6 +94,22 @@ func (m *member) deliver(p int, epoch eventstore.Epoch, entries []eventstore.Ent
 		one.ids.add(entries)
 	}
 	return entries, mayDeliver
+}
+
+// takesAnew notes that a partition is being taken up, so that what was delivered of it
+// before counts no more: the consumer may have been deleted since. That is so if this
+// Consume had it before, or nobody has; else it is what the member had when it came back.
+func (m *member) takesAnew(p int, begins bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.anew[p] = m.anew[p] || m.given[p] || begins
+}
+
+// outdated says if a place in a partition can only be one that was delivered before.
+func (m *member) outdated(p int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.anew[p]
 }
 
 // position is what this member knows of a position that it has fenced.

@@ -5,7 +5,6 @@ package topic
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -133,7 +132,7 @@ func (m *member) takeUp(ctx context.Context) error {
 	}
 	before := len(u.Acquire) > 0
 	if seat == "" {
-		seat = u.Prefix + freeSeat(taken)
+		seat = u.Prefix + sharing.FreeSeat(seatNames, func(seat string) bool { return taken[seat] })
 		u.Acquire = append(u.Acquire, seat)
 	}
 	if all, err = m.c.store.UpdateLeases(ctx, u); err != nil {
@@ -163,15 +162,6 @@ func (m *member) stand(context.Context, []eventstore.Lease) (bool, error) {
 	}
 	m.seat = seat.Epoch
 	return true, nil
-}
-
-// freeSeat is the lowest seat that nobody has.
-func freeSeat(taken map[string]bool) string {
-	for n := 0; ; n++ {
-		if seat := fmt.Sprintf("%s%04d", seatNames, n); !taken[seat] {
-			return seat
-		}
-	}
 }
 
 // leave is told which items are above the share, and says which can be released now.

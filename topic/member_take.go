@@ -14,6 +14,7 @@ import (
 // on, so what is read stays true.
 func (m *member) take(ctx context.Context, p int, lease eventstore.Lease) error {
 	stream := positionStream(m.spec.Name, p, m.name)
+	m.takesAnew(p, false)
 	h, err := m.c.store.FenceAt(ctx, stream, lease.Epoch, m.id)
 	if errors.Is(err, eventstore.ErrFenced) {
 		if lease, h, err = m.raise(ctx, stream, lease, err); lease.Epoch == 0 {
@@ -27,6 +28,7 @@ func (m *member) take(ctx context.Context, p int, lease eventstore.Lease) error 
 	if err != nil {
 		return err
 	}
+	m.takesAnew(p, !pos.is)
 	fresh := !pos.is && m.start == First
 	if pos.is {
 		err = m.verify(ctx, p, pos.at)
@@ -78,11 +80,11 @@ func (m *member) raise(ctx context.Context, stream eventstore.Stream, lease even
 // beginAt is the first position of a consumer in a partition. It is kept at once: what is
 // published behind it is the consumer's, whatever happens before its first commit.
 func (m *member) beginAt(ctx context.Context, p int, pos *position) error {
-	if err := m.c.register(ctx, m.spec.Name, m.name); err != nil { // it may have been deleted
-		return err
-	}
 	h, err := m.c.store.Head(ctx, streamOf(m.spec.Name, p))
 	if err != nil {
+		return err
+	}
+	if err := m.c.register(ctx, m.spec.Name, m.name); err != nil { // it may have been deleted
 		return err
 	}
 	at := eventstore.Mark{Seqno: h.Trimmed}

@@ -21,7 +21,7 @@ func (e *env) load(partitions int, every time.Duration) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for i := 0; sleep(ctx, every) == nil; i++ {
+		for i := 0; pause(ctx, every); i++ {
 			e.publish("t", i%partitions, 1+i%3, i%5 != 0)
 		}
 	}()
@@ -496,5 +496,32 @@ func TestCommitWhileItIsTakenUp(t *testing.T) {
 			t.Error("the commit was refused")
 		}
 		b.kill()
+	})
+}
+
+// A member whose context ends with that cause gives its partitions up, as one that breaks
+// out of the loop; with any other cause they are kept for it.
+func TestMemberLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := memEnv(t, 2)
+		p := e.proc()
+		for cause, kept := range map[error]bool{ErrLeave: false, errors.New("else"): true} {
+			ctx, cancel := context.WithCancelCause(within(t))
+			err := collect(ctx, p.c, Consumption{Topic: "t", Consumer: "c"}, func(d Delivery) bool {
+				if len(d.Assignment) == 2 {
+					cancel(cause)
+				}
+				return false
+			})
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			members, err := p.c.membersOf(t.Context(), Spec{Name: "t", Partitions: 2}, "c")
+			e.ok(err)
+			if is := !members[0].IsZero(); is != kept || is == members[1].IsZero() {
+				t.Errorf("%v: the members are %v", cause, members)
+			}
+			time.Sleep(settled)
+		}
 	})
 }

@@ -4,6 +4,8 @@ package topic
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -51,6 +53,23 @@ func (b *Broker) seeOwners(ctx context.Context, now bool) error {
 		b.note(all)
 	}
 	return err
+}
+
+// Others returns the addresses of the brokers that share the partitions of the store now,
+// but for this one: "" for one that has none, or has not told it yet.
+func (b *Broker) Others(ctx context.Context) (addresses []string, err error) {
+	if err := b.seeOwners(ctx, true); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for lease, holder := range b.owners.holders {
+		if strings.HasPrefix(lease, leasePrefix+seatPrefix) && holder != b.holder {
+			addresses = append(addresses, b.topics.addresses[holder])
+		}
+	}
+	slices.Sort(addresses)
+	return addresses, nil
 }
 
 // strange says if one of the holders has no address yet: it has come since.

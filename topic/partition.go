@@ -31,6 +31,7 @@ type partition struct {
 	term         term
 	epoch        eventstore.Epoch // of the lease
 	leaving      bool             // take nothing more, answer what waits, end
+	since        time.Time        // when it began to leave
 	ended        bool
 	queue        []*pending // in order
 	underway     map[eventstore.UUID]*pending
@@ -90,9 +91,18 @@ func (p *partition) extend(k known, lease eventstore.Lease, t term) bool {
 // leave has it answer what waits, and end.
 func (p *partition) leave() {
 	p.mu.Lock()
-	p.leaving = true
+	if !p.leaving {
+		p.leaving, p.since = true, time.Now()
+	}
 	p.mu.Unlock()
 	p.signal()
+}
+
+// answering says if it leaves and has not done so for longer than it may take.
+func (p *partition) answering(most time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.leaving && time.Since(p.since) < most
 }
 
 func (p *partition) signal() {

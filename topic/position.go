@@ -144,13 +144,7 @@ func (p *position) moved(to eventstore.Mark, r eventstore.Receipt) {
 // append writes positions in one step, all or none. An outcome that is not known is
 // settled by sending the same again.
 func (c *consumers) append(ctx context.Context, batches []eventstore.Batch) (eventstore.Appended, error) {
-	for try := 1; ; try++ {
-		done, err := c.store.Append(ctx, eventstore.Append{Batches: batches})
-		e, ok := errors.AsType[*eventstore.Error](err)
-		if !ok || e.Kind != eventstore.ErrUnknown || e.Unprovable || try == unknownTries || ctx.Err() != nil {
-			return done, err
-		}
-	}
+	return appendKnown(ctx, c.store, batches, unknownTries)
 }
 
 // tidy trims what stands before a position, once in a while.

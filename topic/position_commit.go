@@ -111,7 +111,7 @@ func (c *consumers) weigh(ctx context.Context, topic eventstore.UUID, q Commit, 
 		one.known = true
 	}
 	switch {
-	case one.pos.holder != q.Member:
+	case one.pos.holder != q.Member, !one.pos.is, m != nil && m.outdated(one.Partition):
 		one.lost, one.over = true, true
 		if m != nil {
 			m.lost(one.Partition, one.pos.epoch)

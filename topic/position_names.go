@@ -112,6 +112,12 @@ func (c *consumers) register(ctx context.Context, topic eventstore.Category, nam
 	})
 }
 
+// forget removes all names of a topic that is not there: a member that had not heard of
+// that may have left one.
+func (c *consumers) forget(ctx context.Context, topic eventstore.Category) error {
+	return c.changeNames(ctx, topic, func([]string) ([]string, error) { return nil, nil })
+}
+
 // refused says if an append lost against another one: look again and decide anew.
 func refused(err error) bool {
 	for _, kind := range []error{eventstore.ErrFenced, eventstore.ErrAlreadyWritten, eventstore.ErrDiverged, eventstore.ErrGap} {

@@ -3,6 +3,7 @@
 package topic
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -53,7 +54,9 @@ func (b *Broker) prepare(ctx context.Context, p Publication, spec Spec) (*pendin
 		return nil, at, err
 	}
 	for i := range w.events {
-		w.size += sizeOf(&w.events[i])
+		e := &w.events[i]
+		e.Data = bytes.Clone(e.Data) // a caller whose context ends may use his anew before it is sent
+		w.size += sizeOf(e)
 	}
 	return w, at, nil
 }

@@ -110,6 +110,9 @@ func (t *tidier) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if len(page.Entries) == 0 {
+			return t.lost(ctx, p.taken)
+		}
 		for i := range page.Entries {
 			old.add(page.Entries[i].Seqno, int64(sizeOf(&page.Entries[i].Event)))
 		}
@@ -134,8 +137,18 @@ func (t *tidier) page(ctx context.Context, after eventstore.Seqno) (eventstore.P
 	}
 }
 
-// look trims what is over one of the bounds, but for what is younger than keepYoung, and
-// the last entry: by these a new owner knows what may have been published lately.
+// lost is the error of a log that ends before an entry that was there.
+func (t *tidier) lost(ctx context.Context, last eventstore.Seqno) error {
+	h, err := t.p.b.store.Head(ctx, t.p.stream)
+	if err != nil {
+		return err
+	}
+	return eventstore.DivergedError("trim", t.p.stream, eventstore.Mark{Seqno: last}, h)
+}
+
+// look trims what is over one of the bounds, but for what is younger than keepYoung, the
+// last entry before that, and the last of all: by these a new owner knows what may have
+// been published lately.
 func (t *tidier) look(ctx context.Context) error {
 	p := t.p
 	p.mu.Lock()
@@ -169,6 +182,9 @@ func (t *tidier) look(ctx context.Context) error {
 		return nil
 	}
 	rested, err := t.older(ctx, now.Add(-p.b.keepYoung), last)
+	if rested > t.trimmed {
+		rested-- // what is younger tells nothing of the time before it: one that is older stays
+	}
 	if through = min(through, rested); err != nil || through <= t.trimmed {
 		return err
 	}
@@ -212,6 +228,9 @@ func (t *tidier) older(ctx context.Context, before time.Time, last eventstore.Se
 		page, err := t.p.b.store.ReadFrom(ctx, t.p.stream, at-1, 1)
 		if err != nil {
 			return 0, err
+		}
+		if len(page.Entries) == 0 {
+			return 0, t.lost(ctx, last)
 		}
 		when := page.Entries[0].Time
 		if first {

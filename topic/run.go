@@ -145,7 +145,7 @@ func (r *runner) look(ctx context.Context) (eager bool, err error) {
 			r.seat = *got.Seat
 		}
 	}
-	again := r.assign(got.Mine, wanted)
+	again := r.assign(got, wanted)
 	return got.Eager || again, trouble
 }
 
@@ -158,11 +158,15 @@ func (r *runner) patience() time.Duration {
 	return r.b.o.LeaseTTL
 }
 
-// assign has the broker own just these partitions. It says if one could not be kept.
-func (r *runner) assign(mine []eventstore.Lease, wanted map[string]place) (again bool) {
+// assign has the broker own just these partitions, and those that still answer what is in
+// flight while it holds their leases. It says if one could not be kept.
+func (r *runner) assign(got sharing.Shares, wanted map[string]place) (again bool) {
 	term := term{until: r.member.Until(), clock: r.member.Clock()}
-	has := map[place]bool{}
-	for _, lease := range mine {
+	held, has := map[string]bool{}, map[place]bool{}
+	for _, lease := range got.All {
+		held[lease.Name] = lease.Holder == r.b.holder
+	}
+	for _, lease := range got.Mine {
 		at := wanted[lease.Name]
 		has[at] = true
 		k, ok := r.b.find(at.topic)
@@ -172,7 +176,7 @@ func (r *runner) assign(mine []eventstore.Lease, wanted map[string]place) (again
 		again = r.b.take(k, at, lease, term) || again
 	}
 	for _, p := range r.b.owned() {
-		if !has[p.place] {
+		if !has[p.place] && !(held[leasePrefix+p.place.item()] && p.answering(r.b.o.LeaseTTL)) {
 			p.stop()
 		}
 	}

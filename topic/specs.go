@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,11 +27,12 @@ const (
 const seatKey = "-"
 
 type specData struct {
-	Partitions  int           `json:"partitions"`
-	DedupWindow time.Duration `json:"dedup_window"`
-	MaxBytes    int64         `json:"max_bytes,omitempty"`
-	MaxAge      time.Duration `json:"max_age,omitempty"`
-	Consumed    bool          `json:"consumed,omitempty"`
+	Topic       eventstore.UUID `json:"topic,omitzero"` // its id, where it is being deleted
+	Partitions  int             `json:"partitions"`
+	DedupWindow time.Duration   `json:"dedup_window"`
+	MaxBytes    int64           `json:"max_bytes,omitempty"`
+	MaxAge      time.Duration   `json:"max_age,omitempty"`
+	Consumed    bool            `json:"consumed,omitempty"`
 }
 
 type seatData struct {
@@ -117,8 +120,13 @@ func (t *topics) seated(seat string, e eventstore.Entry) {
 	if e.Type != typeSeated || json.Unmarshal(e.Data, &d) != nil {
 		return
 	}
-	delete(t.addresses, t.seats[seat])
-	t.seats[seat], t.addresses[d.Holder] = d.Holder, d.Address
+	before := t.seats[seat]
+	t.seats[seat] = d.Holder
+	// Brokers whose leases ran out may have taken one another's seats.
+	if !slices.Contains(slices.Collect(maps.Values(t.seats)), before) {
+		delete(t.addresses, before)
+	}
+	t.addresses[d.Holder] = d.Address
 }
 
 func knownOf(name eventstore.Category, e eventstore.Entry) (known, bool) {
@@ -126,13 +134,17 @@ func knownOf(name eventstore.Category, e eventstore.Entry) (known, bool) {
 	if err := json.Unmarshal(e.Data, &d); err != nil || d.Partitions < 1 || d.Partitions > MaxPartitions {
 		return known{}, false
 	}
-	return known{id: e.ID, deleting: e.Type == typeDeleting, spec: Spec{Name: name, Partitions: d.Partitions, DedupWindow: d.DedupWindow,
+	id := e.ID
+	if e.Type == typeDeleting && !d.Topic.IsZero() {
+		id = d.Topic // what is kept about its consumers goes by it
+	}
+	return known{id: id, deleting: e.Type == typeDeleting, spec: Spec{Name: name, Partitions: d.Partitions, DedupWindow: d.DedupWindow,
 		Retention: Retention{MaxBytes: d.MaxBytes, MaxAge: d.MaxAge, Consumed: d.Consumed}}}, true
 }
 
 func (k known) data() []byte {
 	s := k.spec
-	data, _ := json.Marshal(specData{s.Partitions, s.DedupWindow, s.Retention.MaxBytes, s.Retention.MaxAge, s.Retention.Consumed}) // cannot fail
+	data, _ := json.Marshal(specData{k.id, s.Partitions, s.DedupWindow, s.Retention.MaxBytes, s.Retention.MaxAge, s.Retention.Consumed}) // cannot fail
 	return data
 }
 
@@ -176,18 +188,12 @@ func noSuchTopic(op string, name eventstore.Category) error {
 func (b *Broker) write(ctx context.Context, s eventstore.Stream, h eventstore.Head, epoch eventstore.Epoch, kind string, data []byte) error {
 	batch := eventstore.Batch{Stream: s, Epoch: max(epoch, h.Epoch+1), Holder: b.holder, Claim: true, After: h.Last,
 		ID: eventstore.NewUUID(), Events: []eventstore.Event{{Type: kind, Data: data}}}
-	var err error
-	for range writeTries {
-		var done eventstore.Appended
-		if done, err = b.store.Append(ctx, eventstore.Append{Batches: []eventstore.Batch{batch}}); err == nil {
-			if last := done.Receipts[0].Last.Seqno; last > 1 {
-				_, err = b.store.Trim(ctx, s, last-1, false)
-			}
-			return err
-		}
-		if !isUnknown(err) || !pause(ctx, resendMin) {
-			return err
-		}
+	done, err := appendKnown(ctx, b.store, []eventstore.Batch{batch}, writeTries)
+	if err != nil {
+		return err
+	}
+	if last := done.Receipts[0].Last.Seqno; last > 1 {
+		_, err = b.store.Trim(ctx, s, last-1, false)
 	}
 	return err
 }

@@ -62,8 +62,9 @@ type Spec struct {
 }
 
 // Retention says what is trimmed: what is over any of the bounds. With none of them
-// nothing is. The last message of a partition and what is younger than half a minute
-// stay in any case: by these it is known what may have been published lately.
+// nothing is. What is younger than half a minute stays in any case, with the last message
+// before it, and so does the last message of a partition: by these it is known what may
+// have been published lately.
 type Retention struct {
 	MaxBytes int64         // data and metadata of one partition
 	MaxAge   time.Duration // of a message, on the store's clock

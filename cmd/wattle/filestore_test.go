@@ -190,7 +190,8 @@ func TestFilesMissing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
 	store := "file:" + dir
 	for _, args := range [][]string{{"category", "list"}, {"read", "a-1"}, {"tail", "a"}, {"tail", "a", "-f"}, {"verify"}, {"migrate", "status"},
-		{"category", "delete", "a", "--yes"}, {"stream", "create", "a-1"}, {"stream", "drop", "a-1", "--yes"}} {
+		{"category", "delete", "a", "--yes"}, {"stream", "create", "a-1"}, {"stream", "drop", "a-1", "--yes"},
+		{"topic", "list"}, {"topic", "describe", "a"}, {"topic", "delete", "a", "--yes"}, {"publish", "a", "x"}, {"consume", "a"}} {
 		wattle(t, append(args, "--store", store)...).wants(t, exitNotMigrated, "wanted a store in "+dir, "wattle migrate up")
 	}
 	wattle(t, "doctor", "--store", store).wants(t, exitFound, "fault ", "wanted a store in "+dir, "found 1 fault")

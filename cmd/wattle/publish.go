@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/wattle-es/wattle/cmd/wattle/internal/open"
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/topic"
 )
@@ -33,7 +35,10 @@ each went once it is durable. Messages of one key are in one partition, in their
 key they may be in any.
 
 What is not answered is sent again with the same ID, which the topic knows: no message is there
-twice. With --id that holds over runs of the command, too, within the topic's dedup window.`,
+twice. With --id that holds over runs of the command, too, within the topic's dedup window.
+
+Where servers run on a database, publish through one of them (--store https://…): beside them it
+is refused with the database's own URL.`,
 		Example: `  wattle publish orders '{"order": 1}' --key alice
   jq -c '.[]' orders.json | wattle publish orders
   printf 'alice\t{"order": 1}\n' | wattle publish orders --key-separator "$(printf '\t')"`,
@@ -45,7 +50,7 @@ twice. With --id that holds over runs of the command, too, within the topic's de
 			if p.id != "" && len(args) == 1 {
 				return &usageError{"DATA with --id, which names one message", "none", ""}
 			}
-			return a.topics(c.Context(), func(s topic.Service) error {
+			return a.topicsBy(c.Context(), (*open.Target).Publishing, &open.Options{Logger: a.logger()}, func(s topic.Service) error {
 				if len(args) == 2 {
 					return a.publish(c.Context(), s, p, p.key, args[1])
 				}
@@ -127,25 +132,37 @@ func (a *app) publish(ctx context.Context, s topic.Service, p publishing, key, d
 }
 
 // published publishes, again and again while that may still help.
+//
+// A later try that wrote nothing says nothing of one before it that may have.
 func published(ctx context.Context, s topic.Service, m topic.Publication) (topic.Published, error) {
+	var unknown error
 	for {
 		done, err := s.Publish(ctx, m)
-		if err == nil || !passing(err) {
+		if err == nil || proves(err) {
 			return done, err
+		}
+		if errors.Is(err, eventstore.ErrUnknown) {
+			unknown = err
+		}
+		if !passing(err) {
+			return done, cmp.Or(unknown, err)
 		}
 		select {
 		case <-ctx.Done():
-			return done, err
+			return done, cmp.Or(unknown, err)
 		case <-time.After(retryPause):
 		}
 	}
 }
 
+// proves says if an error is the outcome of all tries.
+func proves(err error) bool {
+	e, ok := errors.AsType[*eventstore.Error](err)
+	return ok && e.Unprovable || errors.Is(err, eventstore.ErrBatchIDReused)
+}
+
 // passing says if an error may be gone when the same is tried again.
 func passing(err error) bool {
-	if e, ok := errors.AsType[*eventstore.Error](err); ok && e.Unprovable {
-		return false
-	}
 	for _, kind := range []error{topic.ErrNotOwner, eventstore.ErrUnknown, eventstore.ErrUnavailable, eventstore.ErrOverloaded} {
 		if errors.Is(err, kind) {
 			return true

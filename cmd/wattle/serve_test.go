@@ -196,6 +196,29 @@ func TestTopicsInFiles(t *testing.T) {
 	wattle(t, "consume", "orders", "--store", store).wants(t, 0, "one")
 }
 
+// With the URL of the database beside a server: what owns no partitions works, and leaves the
+// server what it has; publishing is refused with the way to go.
+func TestTopicsBesideAServer(t *testing.T) {
+	t.Parallel()
+	store := migrated(t)
+	o := newOffice(t, store, "--advertise", "https://server:4440")
+	at := func(args ...string) result { return wattle(t, append(args, "--store", store)...) }
+	at("topic", "create", "orders", "--partitions", "3").wants(t, 0)
+	wattle(t, "publish", "orders", "one", "--store", o.url("client")).wants(t, 0, "offset 1")
+	for range 3 {
+		at("topic", "list").wants(t, 0, "orders")
+		at("consume", "orders", "--consumer", "billing").wants(t, 0)
+		if n := strings.Count(at("topic", "describe", "orders").wants(t, 0).out, "https://server:4440"); n != 3 {
+			t.Fatalf("the server owns %d of 3 partitions", n)
+		}
+	}
+	at("publish", "orders", "two").wants(t, exitUnavailable, "https://server:4440", "publish through it")
+	if r := o.stop(); r.code != 0 {
+		t.Fatal(r.err)
+	}
+	at("publish", "orders", "three").wants(t, 0)
+}
+
 func TestServeRefuses(t *testing.T) {
 	t.Parallel()
 	o := newOffice(t, "mem:")

@@ -30,11 +30,15 @@ lease. See also wattle publish and wattle consume.`,
 
 // topics opens the topics of the store and closes them when f has ended.
 func (a *app) topics(ctx context.Context, f func(topic.Service) error) error {
+	return a.topicsBy(ctx, (*open.Target).Topics, &open.Options{Logger: a.logger()}, f)
+}
+
+func (a *app) topicsBy(ctx context.Context, by func(*open.Target, context.Context, *open.Options) (*open.Topics, error), o *open.Options, f func(topic.Service) error) error {
 	t, err := a.target("")
 	if err != nil {
 		return err
 	}
-	topics, err := t.Topics(ctx, &open.Options{Create: true, Logger: a.logger()})
+	topics, err := by(t, ctx, o)
 	if err != nil {
 		return err
 	}
@@ -58,7 +62,8 @@ Messages are kept until they are over one of the bounds of retention, for ever w
 			if spec.Name, err = eventstore.ParseCategory(args[0]); err != nil {
 				return err
 			}
-			return a.topics(c.Context(), func(s topic.Service) error { return s.Create(c.Context(), spec) })
+			o := &open.Options{Create: true, Logger: a.logger()}
+			return a.topicsBy(c.Context(), (*open.Target).Topics, o, func(s topic.Service) error { return s.Create(c.Context(), spec) })
 		},
 	}
 	f := c.Flags()

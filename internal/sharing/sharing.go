@@ -192,14 +192,20 @@ func setOf(items []string) map[string]bool {
 	return is
 }
 
-// freeSeat is the lowest seat that nobody has.
-func (m *Member) freeSeat(all []eventstore.Lease) string {
+// FreeSeat is the lowest of the seats whose names begin so that is not taken.
+func FreeSeat(names string, taken func(seat string) bool) string {
 	for n := 0; ; n++ {
-		seat := fmt.Sprintf("%s%s%04d", m.o.Prefix, m.o.Seats, n)
-		if !slices.ContainsFunc(all, func(l eventstore.Lease) bool { return l.Name == seat }) {
+		if seat := fmt.Sprintf("%s%04d", names, n); !taken(seat) {
 			return seat
 		}
 	}
+}
+
+// freeSeat is the lowest seat that nobody has.
+func (m *Member) freeSeat(all []eventstore.Lease) string {
+	return FreeSeat(m.o.Prefix+m.o.Seats, func(seat string) bool {
+		return slices.ContainsFunc(all, func(l eventstore.Lease) bool { return l.Name == seat })
+	})
 }
 
 // pick chooses free items up to the share. Which is left to chance, so that members that

@@ -218,11 +218,14 @@ func closedError(op string, name eventstore.Category) error {
 func (c *Client) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.closing, func() { cancel(context.Cause(c.closing)) })
+	if c.closing.Err() != nil { // at once, so that nothing is begun
+		cancel(context.Cause(c.closing))
+	}
 	return ctx, func() { stop(); cancel(nil) }
 }
 
-// Close ends consumptions and publishers, and returns when the calls under way have ended:
-// those are bounded by their contexts. The servers go on.
+// Close ends consumptions, publications and publishers, and returns when the calls under way
+// have ended: the others are bounded by their contexts. The servers go on.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true

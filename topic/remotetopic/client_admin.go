@@ -24,8 +24,17 @@ func (c *Client) Create(ctx context.Context, spec topic.Spec) error {
 
 // Describe tells all about a topic; see [topic.Service].
 func (c *Client) Describe(ctx context.Context, name eventstore.Category) (topic.Description, error) {
+	return c.describe(ctx, name, false)
+}
+
+// DescribeWithoutConsumers is Describe but for the consumers, whose positions take reads.
+func (c *Client) DescribeWithoutConsumers(ctx context.Context, name eventstore.Category) (topic.Description, error) {
+	return c.describe(ctx, name, true)
+}
+
+func (c *Client) describe(ctx context.Context, name eventstore.Category, withoutConsumers bool) (topic.Description, error) {
 	a := wire.Act{Op: "describe topic", Category: name}
-	m, t, _, err := call(ctx, c, a, &wattlev1.DescribeTopicRequest{Name: string(name)}, wattlev1.TopicServiceClient.DescribeTopic)
+	m, t, _, err := call(ctx, c, a, &wattlev1.DescribeTopicRequest{Name: string(name), WithoutConsumers: withoutConsumers}, wattlev1.TopicServiceClient.DescribeTopic)
 	if err != nil {
 		return topic.Description{}, err
 	}

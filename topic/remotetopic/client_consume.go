@@ -106,7 +106,7 @@ func (x *consumption) run(ctx context.Context) error {
 // connection was lost, and says when that is done.
 func (x *consumption) beginNew(ctx context.Context) error {
 	for {
-		d, err := x.c.Describe(ctx, x.q.Topic)
+		d, err := x.c.DescribeWithoutConsumers(ctx, x.q.Topic)
 		if err == nil {
 			for _, p := range d.Partitions {
 				if _, named := x.check.at[p.Number]; !named {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"strings"
 	"sync"
 
 	"connectrpc.com/connect"
@@ -27,6 +28,23 @@ func (c *Client) Publish(ctx context.Context, p topic.Publication) (topic.Publis
 		return topic.Published{}, err
 	}
 	defer c.calls.Done()
+	inner, cancel := c.within(ctx)
+	defer cancel()
+	got, err := c.publish(inner, p)
+	if errors.Is(context.Cause(inner), eventstore.ErrClosed) && ctx.Err() == nil && !tells(err) {
+		err = closedError("publish", p.Topic)
+	}
+	return got, err
+}
+
+// tells says if an error is more than the end of a context.
+func tells(err error) bool {
+	_, ours := errors.AsType[*eventstore.Error](err)
+	return err == nil || ours
+}
+
+// publish publishes until the outcome is known or ctx ends.
+func (c *Client) publish(ctx context.Context, p topic.Publication) (topic.Published, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.o.Timeout)
@@ -35,8 +53,6 @@ func (c *Client) Publish(ctx context.Context, p topic.Publication) (topic.Publis
 	if p.ID.IsZero() {
 		p.ID = eventstore.NewUUID()
 	}
-	ctx, cancel := c.within(ctx)
-	defer cancel()
 	r := resend{op: "publish", id: p.ID.String(), topic: p.Topic}
 	m := fromPublication(p)
 	for n := 0; ; {
@@ -58,10 +74,11 @@ func (c *Client) Publish(ctx context.Context, p topic.Publication) (topic.Publis
 		if owner != nil {
 			continue // the others know better
 		}
-		if !errors.Is(err, eventstore.ErrOverloaded) {
+		full := errors.Is(err, eventstore.ErrOverloaded) // the others could only forward to it
+		if !full {
 			n++
 		}
-		if n%len(c.servers) == 0 { // all were asked
+		if full || n%len(c.servers) == 0 { // all were asked
 			if err := r.wait(ctx); err != nil {
 				return topic.Published{}, err
 			}
@@ -152,14 +169,14 @@ func hintOf(p topic.Publication) slotOf {
 
 // of returns the owner to go straight to; nil: none that is known.
 func (h *hints) of(c *Client, p topic.Publication) *target {
-	if c.o.Direct == nil {
-		return nil
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	address := h.owners[hintOf(p)]
-	if address == "" {
+	switch {
+	case address == "":
 		return nil
+	case c.o.Direct == nil:
+		return c.given(address)
 	}
 	if t := h.targets[address]; t != nil {
 		return t
@@ -176,6 +193,16 @@ func (h *hints) of(c *Client, p topic.Publication) *target {
 	}
 	h.targets[address] = t
 	return t
+}
+
+// given returns the server at an address that is one of the URLs of Open; nil: none is.
+func (c *Client) given(address string) *target {
+	for _, t := range c.servers {
+		if strings.TrimSuffix(t.url, "/") == strings.TrimSuffix(address, "/") {
+			return t
+		}
+	}
+	return nil
 }
 
 // note takes what a server told; "" forgets.

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -130,6 +131,39 @@ func TestConsumeNewOverLostConnection(t *testing.T) {
 		}
 	}
 	got.once(t, fourKeys, 5)
+}
+
+// headsOnly is topics whose consumers are not to be described.
+type headsOnly struct{ *fakeTopics }
+
+func (h headsOnly) DescribeWithoutConsumers(context.Context, eventstore.Category) (topic.Description, error) {
+	d := topic.Description{Spec: topic.Spec{Name: "orders", Partitions: 1, DedupWindow: time.Minute}, Partitions: []topic.Partition{{}}}
+	d.Partitions[0].Head.Last = eventstore.Mark{Seqno: 7, ID: eventstore.NewUUID()}
+	return d, nil
+}
+
+// Where what is new begins is asked of the heads; the consumers of a topic, which may be
+// many, are not looked at for it.
+func TestConsumeNewAsksForHeads(t *testing.T) {
+	noLeaks(t)
+	from := make(chan []topic.Place, 1)
+	f := serve(t, headsOnly{&fakeTopics{consume: func(ctx context.Context, c topic.Consumption, yield func(topic.Delivery) bool) error {
+		from <- c.Places
+		<-ctx.Done()
+		return ctx.Err()
+	}}}, ServiceOptions{})
+	ctx, cancel := context.WithCancel(within(t))
+	go func() {
+		if got := <-from; len(got) != 1 || got[0].Offset != 7 {
+			t.Errorf("from %v", got)
+		}
+		cancel()
+	}()
+	for _, err := range clientOf(t, nil, f.URL).Consume(ctx, topic.Consumption{Topic: "orders", Start: topic.New}) {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
 }
 
 // Members of a consumer, at two servers, of which one is killed: every message comes, and
@@ -268,28 +302,19 @@ func TestMemberKeepsItsPartitions(t *testing.T) {
 // A member that breaks off says so: its partitions are released.
 func TestMemberLeaves(t *testing.T) {
 	noLeaks(t)
-	broke, ended := make(chan struct{}), make(chan error, 1)
+	ended := make(chan error, 1)
 	f := serve(t, &fakeTopics{consume: func(ctx context.Context, c topic.Consumption, yield func(topic.Delivery) bool) error {
 		yield(topic.Delivery{Assignment: []topic.Place{{Partition: 1}}})
-		for yield(topic.Delivery{}) {
-			if !sleep(ctx, testBeat) {
-				ended <- ctx.Err()
-				return ctx.Err()
-			}
-		}
-		close(broke)
-		return nil
+		<-ctx.Done() // no sign of life is due for long
+		ended <- context.Cause(ctx)
+		return ctx.Err()
 	}}, ServiceOptions{})
-	for d, err := range clientOf(t, nil, f.URL).Consume(within(t), topic.Consumption{Topic: "orders", Consumer: "c"}) {
+	for _, err := range clientOf(t, nil, f.URL).Consume(within(t), topic.Consumption{Topic: "orders", Consumer: "c", Heartbeat: testWait}) {
 		ok(t, err)
-		if d.Assignment == nil {
-			break
-		}
+		break
 	}
-	select {
-	case <-broke:
-	case err := <-ended:
-		t.Errorf("the context ended, %v: the partitions are kept", err)
+	if err := <-ended; !errors.Is(err, topic.ErrLeave) {
+		t.Errorf("the context ended with %v: the partitions are kept", err)
 	}
 }
 
@@ -300,7 +325,7 @@ func TestMemberComesAgain(t *testing.T) {
 	f := serve(t, &fakeTopics{consume: func(ctx context.Context, c topic.Consumption, yield func(topic.Delivery) bool) error {
 		yield(topic.Delivery{Assignment: []topic.Place{}})
 		<-ctx.Done()
-		ended <- ctx.Err()
+		ended <- context.Cause(ctx)
 		return ctx.Err()
 	}}, ServiceOptions{})
 	ctx, cancel := context.WithCancel(within(t))
@@ -313,7 +338,10 @@ func TestMemberComesAgain(t *testing.T) {
 		}
 	}
 	select {
-	case <-ended:
+	case err := <-ended:
+		if errors.Is(err, topic.ErrLeave) {
+			t.Error("its partitions are released")
+		}
 	case <-within(t).Done():
 		t.Error("the topics are not told that the call has ended")
 	}

@@ -22,15 +22,16 @@ type memberKey struct {
 //
 // All methods may be called on nil: it is not served here.
 type memberStream struct {
+	end func(cause error) // of the topics' context
+
 	mu        sync.Mutex
 	base, now uint64         // generations: before the first, and the last
 	since     map[int]uint64 // generation in which each partition came that it has
-	leaving   bool
 }
 
-func (s *Service) join(key memberKey) (m *memberStream, leave func()) {
+func (s *Service) join(key memberKey, end func(error)) (m *memberStream, leave func()) {
 	base := rand.Uint64N(1 << 52) // exact also where JSON numbers are doubles
-	m = &memberStream{base: base, now: base}
+	m = &memberStream{base: base, now: base, end: end}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.members[key] = m
@@ -83,21 +84,9 @@ func (m *memberStream) stale(partition int, generation uint64) bool {
 	return has && generation < since
 }
 
-// leave has the member's partitions released when its stream ends.
+// leave has the member's partitions released, and its stream end.
 func (m *memberStream) leave() {
-	if m == nil {
-		return
+	if m != nil {
+		m.end(topic.ErrLeave)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.leaving = true
-}
-
-func (m *memberStream) isLeaving() bool {
-	if m == nil {
-		return false
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.leaving
 }

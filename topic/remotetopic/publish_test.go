@@ -5,7 +5,10 @@ package remotetopic
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -236,4 +239,73 @@ func TestServerKilledOnPostgres(t *testing.T) {
 	}
 	e := &env{t: t, log: func() wholeLog { return open() }, store: eventstore.New(open(), nil)}
 	underLoad(t, e, 30, func(one *node) { one.kill() })
+}
+
+// A server that has no room is asked again after a pause, also if another one is not there.
+func TestOverloadedIsNotPressed(t *testing.T) {
+	var calls atomic.Int64
+	full := serve(t, &fakeTopics{publish: func(context.Context, topic.Publication) (topic.Published, error) {
+		calls.Add(1)
+		return topic.Published{}, &eventstore.Error{Kind: eventstore.ErrOverloaded, Op: "publish"}
+	}}, ServiceOptions{})
+	dead := serve(t, &fakeTopics{}, ServiceOptions{})
+	dead.Close()
+	c := clientOf(t, nil, dead.URL, full.URL)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := c.Publish(ctx, publication("orders", "k", 1))
+	if n := calls.Load(); err == nil || n == 0 || n > 20 { // pauses from 20 ms on, each twice the one before
+		t.Errorf("asked %d times within a second, %v", n, err)
+	}
+}
+
+// Without Direct the client goes straight to the servers that it was given, and to no other.
+func TestDirectToThoseGiven(t *testing.T) {
+	e := newEnv(t)
+	one, two := e.node(ServiceOptions{}, false), e.node(ServiceOptions{}, false)
+	e.topic("orders", 4, 2)
+	key := keyOf(e.owners(one.broker, "orders")[two.url][0], 4, 0)
+	for i, c := range []*Client{e.client(nil, one.url, two.url+"/"), e.client(nil, one.url)} {
+		before := []int{one.calls.count(false), two.calls.count(false), two.calls.count(true)}
+		for n := 1; n <= 3; n++ {
+			_, err := c.Publish(within(t), publication("orders", key, n))
+			ok(t, err)
+		}
+		got := []int{one.calls.count(false) - before[0], two.calls.count(false) - before[1], two.calls.count(true) - before[2]}
+		if want := [][]int{{1, 2, 1}, {3, 0, 3}}[i]; !slices.Equal(got, want) {
+			t.Errorf("%d: %v calls at the one, at the owner and forwarded, want %v", i, got, want)
+		}
+	}
+}
+
+// refusing is a transport that never gets through; it says when it is asked.
+type refusing chan struct{}
+
+func (r refusing) RoundTrip(q *http.Request) (*http.Response, error) {
+	select {
+	case r <- struct{}{}:
+	default:
+	}
+	<-q.Context().Done()
+	return nil, q.Context().Err()
+}
+
+// A publication that is under way when the client is closed ends: with ErrUnknown if it may
+// have been sent, else with ErrClosed, never with the end of a context that goes on.
+func TestCloseEndsPublications(t *testing.T) {
+	noLeaks(t)
+	began := make(refusing, 1)
+	c := clientOf(t, &Options{Transport: began, TryTimeout: testWait}, "http://test")
+	ended := make(chan error)
+	go func() {
+		_, err := c.Publish(within(t), publication("orders", "k", 1))
+		ended <- err
+	}()
+	<-began
+	ok(t, c.Close())
+	wantErr(t, <-ended, eventstore.ErrUnknown)
+	c = clientOf(t, &Options{Transport: began}, "http://test")
+	c.stop(closedError("consume", "")) // as Close does behind the call's first look
+	_, err := c.Publish(within(t), publication("orders", "k", 1))
+	wantErr(t, err, eventstore.ErrClosed)
 }

@@ -356,11 +356,11 @@ func (p *Publisher) drop(i int) {
 }
 
 // settle takes the error that a stream has ended with: that of the oldest one, if it will
-// not pass. All others that were sent may have been carried out.
+// not pass and is not about the stream. All others that were sent may have been carried out.
 func (p *Publisher) settle(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	refused := err != nil && (outcomeOf(err) == settled || proves(err)) && p.ctx.Err() == nil && len(p.waiting) > 0
+	refused := (final(err) || proves(err)) && p.ctx.Err() == nil && len(p.waiting) > 0
 	for i, x := range p.waiting[:p.sent] {
 		if i > 0 || !refused {
 			x.tries.unknown = errLost

@@ -58,3 +58,23 @@ func TestOutcomeOfSeveralTries(t *testing.T) {
 		}
 	}
 }
+
+// What ends a stream is the outcome of the oldest publication only if it is about that.
+func TestStreamEndsWith(t *testing.T) {
+	for kind, left := range map[error]int{remotelog.ErrSlowConsumer: 3, remotelog.ErrGoingAway: 3, eventstore.ErrUnavailable: 3, eventstore.ErrInvalid: 2, topic.ErrNoSuchTopic: 2} {
+		p := &Publisher{ctx: t.Context(), sent: 2}
+		p.changed.L = &p.mu
+		for range 3 {
+			x, err := newSending(publication("orders", "k", 1))
+			ok(t, err)
+			p.waiting = append(p.waiting, x)
+		}
+		first := p.waiting[0]
+		if p.settle(kindOf(kind)); len(p.waiting) != left || left == 2 && !errors.Is(first.err, kind) {
+			t.Errorf("%v: %d of 3 are sent again, the first one came to %v", kind, len(p.waiting), first.err)
+		}
+		if last := p.waiting[left-1]; last.tries.unknown != nil || p.waiting[0].tries.unknown == nil {
+			t.Errorf("%v: what was sent may have been carried out, what was not is not", kind)
+		}
+	}
+}

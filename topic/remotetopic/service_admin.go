@@ -8,6 +8,7 @@ import (
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/remotelog/wattlev1"
 	"github.com/wattle-es/wattle/internal/wire"
+	"github.com/wattle-es/wattle/topic"
 )
 
 // CreateTopic implements the service.
@@ -23,9 +24,18 @@ func (s *Service) CreateTopic(ctx context.Context, m *wattlev1.CreateTopicReques
 	return &wattlev1.CreateTopicResponse{}, nil
 }
 
+// describer is what topics may do beside topic.Service: a Broker does.
+type describer interface {
+	DescribeWithoutConsumers(ctx context.Context, name eventstore.Category) (topic.Description, error)
+}
+
 // DescribeTopic implements the service.
 func (s *Service) DescribeTopic(ctx context.Context, m *wattlev1.DescribeTopicRequest) (*wattlev1.DescribeTopicResponse, error) {
-	d, err := s.topics.Describe(ctx, eventstore.Category(m.GetName()))
+	describe := s.topics.Describe
+	if t, can := s.topics.(describer); can && m.GetWithoutConsumers() {
+		describe = t.DescribeWithoutConsumers
+	}
+	d, err := describe(ctx, eventstore.Category(m.GetName()))
 	if err != nil {
 		return nil, s.fail(ctx, "describe topic", m.GetName(), err)
 	}

@@ -4,6 +4,7 @@ package remotetopic
 
 import (
 	"context"
+	"errors"
 
 	"connectrpc.com/connect"
 
@@ -53,8 +54,8 @@ type consuming struct {
 }
 
 // run delivers until the call ends. What fails here ends the topics' context, so that a
-// member keeps its partitions until it comes again; one that leaves is broken off, which
-// releases them.
+// member keeps its partitions until it comes again; that one leaves does so too, with the
+// cause that releases them.
 func (x *consuming) run(c topic.Consumption) error {
 	ctx, end := context.WithCancelCause(context.WithoutCancel(x.ctx))
 	defer end(nil)
@@ -63,7 +64,7 @@ func (x *consuming) run(c topic.Consumption) error {
 			c.Member = eventstore.NewUUID()
 		}
 		var leave func()
-		x.member, leave = x.s.join(memberKey{c.Topic, c.Consumer, c.Member})
+		x.member, leave = x.s.join(memberKey{c.Topic, c.Consumer, c.Member}, end)
 		defer leave()
 	}
 	defer x.watch(end)()
@@ -71,42 +72,39 @@ func (x *consuming) run(c topic.Consumption) error {
 		switch {
 		case ctx.Err() != nil: // it ends at its next look
 			if err != nil {
-				return context.Cause(ctx)
+				return ending(ctx)
 			}
 			continue
 		case err != nil:
 			return err
-		case x.member.isLeaving():
-			return nil
 		}
 		if err := x.deliver(d); err != nil {
 			end(err)
 		}
 	}
-	return context.Cause(ctx)
+	return ending(ctx)
 }
 
-// watch ends the topics' context with that of the call, unless the member leaves, and when
-// the server drains.
+// ending is why the topics' context has ended; nil: the member leaves.
+func ending(ctx context.Context) error {
+	if err := context.Cause(ctx); !errors.Is(err, topic.ErrLeave) {
+		return err
+	}
+	return nil
+}
+
+// watch ends the topics' context with that of the call, and when the server drains.
 func (x *consuming) watch(end context.CancelCauseFunc) (stop func()) {
 	over := make(chan struct{})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		call := x.ctx.Done()
-		for {
-			select {
-			case <-over:
-				return
-			case <-x.s.draining:
-				end(goingAway(x.out.Op))
-				return
-			case <-call:
-				if call = nil; !x.member.isLeaving() {
-					end(context.Cause(x.ctx))
-					return
-				}
-			}
+		select {
+		case <-over:
+		case <-x.s.draining:
+			end(goingAway(x.out.Op))
+		case <-x.ctx.Done():
+			end(context.Cause(x.ctx))
 		}
 	}()
 	return func() { close(over); <-done }

@@ -295,10 +295,11 @@ func (*CreateTopicResponse) Descriptor() ([]byte, []int) {
 }
 
 type DescribeTopicRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	WithoutConsumers bool                   `protobuf:"varint,2,opt,name=without_consumers,json=withoutConsumers,proto3" json:"without_consumers,omitempty"` // whose positions take reads for each of them
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *DescribeTopicRequest) Reset() {
@@ -336,6 +337,13 @@ func (x *DescribeTopicRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *DescribeTopicRequest) GetWithoutConsumers() bool {
+	if x != nil {
+		return x.WithoutConsumers
+	}
+	return false
 }
 
 type DescribeTopicResponse struct {
@@ -1489,9 +1497,10 @@ const file_wattle_v1_topic_proto_rawDesc = "" +
 	"\bconsumed\x18\x03 \x01(\bR\bconsumed\"<\n" +
 	"\x12CreateTopicRequest\x12&\n" +
 	"\x05topic\x18\x01 \x01(\v2\x10.wattle.v1.TopicR\x05topic\"\x15\n" +
-	"\x13CreateTopicResponse\"*\n" +
+	"\x13CreateTopicResponse\"W\n" +
 	"\x14DescribeTopicRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xa8\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12+\n" +
+	"\x11without_consumers\x18\x02 \x01(\bR\x10withoutConsumers\"\xa8\x01\n" +
 	"\x15DescribeTopicResponse\x12&\n" +
 	"\x05topic\x18\x01 \x01(\v2\x10.wattle.v1.TopicR\x05topic\x124\n" +
 	"\n" +
