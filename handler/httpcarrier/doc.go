@@ -46,5 +46,5 @@
 // was made for and nothing else: sent again it is the same command. The address and other
 // headers are not signed: give each server keys of its own. Since nothing that matters may
 // stand where no signature covers it, a server with a Verifier takes commands only as
-// structured CloudEvents.
+// structured CloudEvents, whatever form their replies are to have.
 package httpcarrier
