@@ -255,7 +255,7 @@ func TestEntriesInFiles(t *testing.T) {
 }
 
 // tally is a projection: a document for each stream with the number of its entries, and a
-// command at the second.
+// command and the end of a timer at the second.
 func tally(_ context.Context, r *handler.Request) (*handler.Reply, error) {
 	reply := &handler.Reply{Key: r.Key}
 	switch r.Op {
@@ -280,6 +280,7 @@ func tally(_ context.Context, r *handler.Request) (*handler.Reply, error) {
 			reply.Put[key] = []byte(strconv.Itoa(n + 1))
 			if n == 1 && !e.Quiet {
 				reply.Commands = append(reply.Commands, handler.Issue{Position: e.Position, Stream: "other-1", Command: handler.Command{Type: "do", Data: []byte("{}")}})
+				reply.Timers = append(reply.Timers, handler.Timer{Position: e.Position, Name: key, Cancel: true})
 			}
 		}
 	default:
@@ -304,7 +305,7 @@ func project(t *testing.T, h handler.Func) conformance.Result {
 }
 
 func TestRightProjection(t *testing.T) {
-	if r := project(t, tally); len(r.Findings) > 0 || len(r.Rules) != 10 {
+	if r := project(t, tally); len(r.Findings) > 0 || len(r.Rules) != 11 {
 		t.Errorf("%d rules, %v", len(r.Rules), r.Findings)
 	}
 }
@@ -340,6 +341,19 @@ func TestWrongProjections(t *testing.T) {
 		"something of nothing": {"a batch of nothing", func(r *handler.Request, reply *handler.Reply) {
 			if r.Op == handler.Project && len(r.Events) == 0 {
 				reply.Put = map[string][]byte{"x": []byte("1")}
+			}
+		}},
+		"commands of one entry alone": {"commands and timers", func(_ *handler.Request, reply *handler.Reply) {
+			reply.Commands = reply.Commands[:min(1, len(reply.Commands))]
+		}},
+		"commands without their entry": {"commands and timers", func(_ *handler.Request, reply *handler.Reply) {
+			for i := range reply.Commands {
+				reply.Commands[i].Position = 0
+			}
+		}},
+		"timers of another entry": {"commands and timers", func(r *handler.Request, reply *handler.Reply) {
+			for i := range reply.Timers {
+				reply.Timers[i].Position = r.Events[0].Position
 			}
 		}},
 		"loud": {"quiet entries", func(r *handler.Request, reply *handler.Reply) {
