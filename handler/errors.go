@@ -10,8 +10,10 @@ import (
 )
 
 // Kinds of errors. Beside them a call can end with the context's own error, and with
-// eventstore's ErrTooLarge (a request over a limit: nothing was sent), ErrOverloaded
-// (nobody had room for it: nothing was done), ErrInvalid and ErrClosed. A [*Rejected] is
+// eventstore's ErrTooLarge (a request over a limit: nothing was done; or a reply: nothing of
+// it was used, but what Execute was asked for may stand, and asking with the same ID and a
+// higher limit tells), ErrOverloaded (nobody had room for it: nothing was done), ErrInvalid
+// and ErrClosed. A [*Rejected] is
 // no failure but an answer.
 var (
 	// ErrFailed: no answer. The handler trapped, ran out of time or memory, was not

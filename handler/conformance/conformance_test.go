@@ -201,6 +201,43 @@ func TestWrong(t *testing.T) {
 	}
 }
 
+// A reply over a limit, and one that is told to be another fault.
+func TestTooLarge(t *testing.T) {
+	long := func(kind error) handler.Func {
+		return func(ctx context.Context, r *handler.Request) (*handler.Reply, error) {
+			switch {
+			case r.Op != handler.Evolve:
+				return counter(ctx, r)
+			case kind != nil:
+				return nil, &handler.Error{Kind: kind, Op: r.Op, Err: eventstore.ErrTooLarge}
+			}
+			return &handler.Reply{Key: r.Key, State: make([]byte, handler.DefaultReplyBytes+1)}, nil
+		}
+	}
+	for name, c := range map[string]struct {
+		h     handler.Func
+		right bool
+	}{
+		"the caller's":       {long(nil), true},
+		"the carrier's":      {long(eventstore.ErrTooLarge), true},
+		"called a bad reply": {long(handler.ErrBadReply), false},
+		"no limit":           {counter, false},
+	} {
+		result, err := conformance.Run(t.Context(), c.h, &conformance.Options{Caller: &handler.Options{Retries: -1},
+			TooLarge: &handler.Request{Op: handler.Evolve, Stream: "counter-1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, f := range result.Findings {
+			found = found || strings.HasPrefix(f.Rule, "a reply over a limit")
+		}
+		if found == c.right {
+			t.Errorf("%s: %v", name, result.Findings)
+		}
+	}
+}
+
 func TestCasesInFiles(t *testing.T) {
 	var file bytes.Buffer
 	want := cases()
@@ -305,7 +342,7 @@ func project(t *testing.T, h handler.Func) conformance.Result {
 }
 
 func TestRightProjection(t *testing.T) {
-	if r := project(t, tally); len(r.Findings) > 0 || len(r.Rules) != 11 {
+	if r := project(t, tally); len(r.Findings) > 0 || len(r.Rules) != 12 {
 		t.Errorf("%d rules, %v", len(r.Rules), r.Findings)
 	}
 }

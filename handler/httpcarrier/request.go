@@ -74,7 +74,7 @@ func (s *server) decompress(c *call) (status int, err error) {
 	switch {
 	case err == nil:
 		return 0, nil
-	case errors.Is(err, eventstore.ErrTooLarge):
+	case errors.Is(err, eventstore.ErrTooLarge), errors.Is(err, errBomb):
 		return http.StatusRequestEntityTooLarge, &handler.Error{Kind: eventstore.ErrTooLarge, Err: err}
 	}
 	return http.StatusBadRequest, &handler.Error{Kind: handler.ErrBadRequest, Err: err}

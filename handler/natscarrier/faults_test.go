@@ -76,7 +76,7 @@ func TestBadReplies(t *testing.T) {
 		}, handler.ErrBadReply},
 		"too large": {func(m *nats.Msg, right []byte) {
 			respond(m, nil, append(right, bytes.Repeat([]byte(" "), handler.DefaultReplyBytes)...))
-		}, handler.ErrBadReply},
+		}, eventstore.ErrTooLarge},
 		"huge events": {func(m *nats.Msg, right []byte) {
 			respond(m, nil, bytes.Replace(right, []byte(`"events":[`), []byte(`"events":[`+strings.Repeat(`{"type":"added","data":1},`, 1001)), 1))
 		}, handler.ErrBadReply},
@@ -99,7 +99,7 @@ func TestBadReplies(t *testing.T) {
 				t.Fatal(err)
 			}
 			until(t, nc.IsClosed)
-			if want := map[error]int{handler.ErrBadReply: 1, handler.ErrFailed: 2}[f.want]; calls != want {
+			if want := map[error]int{handler.ErrBadReply: 1, eventstore.ErrTooLarge: 1, handler.ErrFailed: 2}[f.want]; calls != want {
 				t.Errorf("%d calls, want %d", calls, want)
 			}
 		})

@@ -7,6 +7,8 @@ var natscarrierBugs = area{"natscarrier", "handler/natscarrier", []bug{
 		"; len(data) > most {", "; len(data) > most && most < 0 {", "TestTooLarge"},
 	{"large reply believed", "handler/natscarrier/client.go",
 		"n > c.replyBytes {", "n > c.replyBytes<<10 {", "TestBadReplies"},
+	{"reply over a limit called bad", "handler/natscarrier/client.go",
+		"c.error(r, eventstore.ErrTooLarge, fmt.Sprintf(\"a reply", "c.error(r, handler.ErrBadReply, fmt.Sprintf(\"a reply", "TestBadReplies"},
 	{"key of a reply not compared", "handler/natscarrier/client.go",
 		"	if reply.Key != r.Key {\n", "	reply.Key = r.Key\n	if false {\n", "TestBadReplies"},
 	{"deadline not passed on", "handler/natscarrier/message.go",
@@ -76,6 +78,10 @@ var connectcarrierBugs = area{"connectcarrier", "handler/connectcarrier", []bug{
 		"	_ = b.control.SetReadDeadline(time.Now().Add(timeout))", "	_ = b.control.SetReadDeadline(time.Time{})", "TestSlowRequest"},
 	{"trace of the header not used", "handler/connectcarrier/server.go",
 		"	if r.Traceparent == \"\" {", "	if r.Traceparent == \"\" && r.Op == \"\" {", "TestHeaders"},
+	{"reply over a limit called bad", "handler/connectcarrier/codes.go",
+		"	case ours && code == connect.CodeResourceExhausted:\n		return eventstore.ErrTooLarge\n", "	case ours && code == connect.CodeResourceExhausted:\n		return handler.ErrBadReply\n", "TestTooLargeToRead|TestHugeClaims"},
+	{"JSON held to the limit of the binary form", "handler/connectcarrier/server.go",
+		", // how much is sent message says", ", connect.WithSendMaxBytes(s.replyBytes + frameBytes),", "TestLongerAsJSON"},
 	{"field of the contract without a twin", "handler/connectcarrier/encode.go",
 		"Cancel: t.Cancel, Position: uint64(t.Position)}", "Cancel: t.Cancel}", "TestTwin"},
 	{"field of the message not read", "handler/connectcarrier/decode.go",
@@ -90,4 +96,6 @@ var carriersBugs = area{"carriers", "internal/carriers", []bug{
 var conformanceBugs = area{"conformance", "handler/conformance", []bug{
 	{"commands and timers not compared", "handler/conformance/projections.go",
 		"if found[e.Position] != alone[e.Position] {", "if false {", "TestWrongProjections"},
+	{"too large a reply may be a bad one", "handler/conformance/general.go",
+		"if e == nil || e.Kind != eventstore.ErrTooLarge {", "if e == nil || !errors.Is(e, eventstore.ErrTooLarge) {", "TestTooLarge"},
 }}
