@@ -33,11 +33,11 @@ var codes = map[string]connect.Code{
 
 // asError puts the error of a call into one of Connect. It is no refusal: that is a reply.
 func asError(r *handler.Request, err error) *connect.Error {
-	f := handler.AsReply(r, err).Failure
+	f, kind := handler.AsReply(r, err).Failure, handler.Kind(err)
 	switch {
-	case errors.Is(err, eventstore.ErrOverloaded):
+	case errors.Is(kind, eventstore.ErrOverloaded):
 		f.Code = detailOverloaded
-	case errors.Is(err, handler.ErrDenied):
+	case errors.Is(kind, handler.ErrDenied):
 		f.Code = detailDenied
 	}
 	code := codes[f.Code]

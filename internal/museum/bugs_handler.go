@@ -18,7 +18,7 @@ var handlerBugs = area{"handler", "handler", []bug{
 	{"another key with every try", "handler/caller.go",
 		"		reply, err = c.try(ctx, sent)\n", "		sent.Key = eventstore.NewUUID()\n		reply, err = c.try(ctx, sent)\n", "TestTries"},
 	{"bad reply asked for again", "handler/errors.go",
-		"return errors.Is(err, ErrFailed) ||", "return errors.Is(err, ErrFailed) || errors.Is(err, ErrBadReply) ||", "TestTries"},
+		"return errors.Is(kind, ErrFailed) ||", "return errors.Is(kind, ErrFailed) || errors.Is(kind, ErrBadReply) ||", "TestTries"},
 	{"tried again by what was spoilt", "handler/handler.go",
 		"; ok && ctx.Value(againKey{}) != nil {", "; ok && false {", "TestAgainIsFresh"},
 	{"a failure counts as a refusal", "handler/caller.go",

@@ -91,6 +91,16 @@ var connectcarrierBugs = area{"connectcarrier", "handler/connectcarrier", []bug{
 var carriersBugs = area{"carriers", "internal/carriers", []bug{
 	{"position of a command lost on the way", "handler/connectcarrier/encode.go",
 		"Command: command(&c.Command), Position: uint64(c.Position)}", "Command: command(&c.Command)}", "TestEffectsOnEveryCarrier"},
+	{"kind of a cause told as the error's own", "handler/errors.go",
+		"	kind := Kind(err)\n	for _, c := range codes {", "	kind := err\n	for _, c := range codes {", "TestKindsOnEveryCarrier"},
+	{"unknown told as nothing done over HTTP", "handler/httpcarrier/status.go",
+		"	kind := handler.Kind(failed)\n", "	kind := failed\n", "TestKindsOnEveryCarrier"},
+	{"unknown told as nothing done over NATS", "handler/natscarrier/call.go",
+		"switch kind := handler.Kind(err); {", "switch kind := err; {", "TestKindsOnEveryCarrier"},
+	{"unknown told as nothing done over Connect", "handler/connectcarrier/codes.go",
+		".Failure, handler.Kind(err)\n", ".Failure, err\n", "TestKindsOnEveryCarrier"},
+	{"conflict in this process taken for a failure", "handler/caller.go",
+		"&Error{Kind: nearKind(err), Op: r.Op,", "&Error{Kind: ErrFailed, Op: r.Op,", "TestKindsOnEveryCarrier"},
 }}
 
 var conformanceBugs = area{"conformance", "handler/conformance", []bug{
