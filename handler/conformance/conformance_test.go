@@ -159,6 +159,14 @@ func TestWrong(t *testing.T) {
 			}
 			return reply, err
 		}},
+		"time of an entry wanted": {"a command's events", func(ctx context.Context, r *handler.Request) (*handler.Reply, error) {
+			for _, e := range r.Events {
+				if e.Time.IsZero() || e.ID.IsZero() {
+					return nil, &handler.Error{Kind: handler.ErrBadRequest, Op: r.Op, Wanted: "a time"}
+				}
+			}
+			return counter(ctx, r)
+		}},
 		"key in the decision": {"a stream key is any text", func(ctx context.Context, r *handler.Request) (*handler.Reply, error) {
 			if r.Op == handler.Decide && strings.Contains(string(r.Stream), `"`) {
 				return nil, &handler.Error{Kind: handler.ErrFailed, Op: r.Op}
