@@ -23,6 +23,8 @@ var handlerBugs = area{"handler", "handler", []bug{
 		"; ok && ctx.Value(againKey{}) != nil {", "; ok && false {", "TestAgainIsFresh"},
 	{"a failure counts as a refusal", "handler/caller.go",
 		"		return nil, failure(r, c.o.Target, reply.Failure)\n", "		return nil, &Rejected{Code: reply.Failure.Code}\n", "TestTries"},
+	{"state version of another handler", "handler/handler.go",
+		"				if Op(c) == Evolve {\n", "				if Op(c) == Evolve && i == 0 {\n", "TestJoin"},
 	{"trace not passed on", "handler/caller.go",
 		"		sent.Traceparent = parent\n", "", "TestOneTrace"},
 	{"unknown field passed over", "handler/decode.go",
