@@ -232,7 +232,8 @@ func (s *server) command(c *call, event *CloudEvent) error {
 }
 
 // CommandID is the identity of a command that comes as an event: its id where that is a
-// UUID, else a UUID made of source and id, which together tell events apart.
+// UUID, else a UUID made of source and id, which together tell events apart. A source has no
+// blank in it, see [CloudEvent.Check].
 func CommandID(e *CloudEvent) eventstore.UUID {
 	if id, err := eventstore.ParseUUID(e.ID); err == nil && !id.IsZero() {
 		return id
