@@ -326,6 +326,36 @@ func TestOneKeyOneRequest(t *testing.T) {
 	}
 }
 
+// coded is a refusal with a code of any kind.
+type coded string
+
+func (c coded) Error() string { return "refused" }
+func (c coded) Code() string  { return string(c) }
+
+// A refusal is one whatever its code: the contract bounds codes, the domain does not.
+func TestCodesOfRefusals(t *testing.T) {
+	var refusal error
+	typ := counters()
+	typ.Decider.Decide = func(state, command) ([]event, error) { return nil, refusal }
+	h, err := guest.New(typ, commands(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := remote(t, newStore(t), h, nil, nil)
+	long := strings.Repeat("ü", handler.MaxCodeBytes)
+	for _, c := range []struct {
+		refusal error
+		code    string
+	}{{coded("full"), "full"}, {coded(""), "rejected"}, {coded(long), long[:handler.MaxCodeBytes-4] + "…"}, {errors.New("no"), "rejected"},
+		{&handler.Rejected{Code: "mine", Message: "m"}, "mine"}, {&handler.Rejected{Message: "m"}, "rejected"}, {&handler.Rejected{Code: long}, long[:handler.MaxCodeBytes-4] + "…"}} {
+		refusal = c.refusal
+		_, err := x.Execute(t.Context(), "a", wired(t, add{1, 1}))
+		if r, ok := errors.AsType[*handler.Rejected](err); !ok || r.Code != c.code {
+			t.Errorf("%#v: wanted a refusal with the code %q, found %v", c.refusal, c.code, err)
+		}
+	}
+}
+
 // Two hosts ask the same handler at once: one history, each command once.
 func TestTwoHosts(t *testing.T) {
 	s := newStore(t)

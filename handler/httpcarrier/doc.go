@@ -28,7 +28,7 @@
 //	  so; another 422 is 4xx
 //	401, 403                   handler.ErrDenied
 //	409                        the reply's code: state, or conflict
-//	413                        eventstore.ErrTooLarge
+//	413; more than ReplyBytes  eventstore.ErrTooLarge
 //	429                        eventstore.ErrOverloaded: nothing was done
 //	408, 425, 5xx, no answer,  handler.ErrFailed: nothing is known, the same request may
 //	  half of one              be sent again

@@ -50,6 +50,8 @@ var guestBugs = area{"guest", "aggregate/guest", []bug{
 		"	if r.failed {\n		r.keep()\n		return nil, nil, err\n	}\n", "", "TestFailureIsNoRefusal"},
 	{"expected mark not passed on", "aggregate/guest/service.go",
 		"		options = append(options, aggregate.Expect(r.After))\n", "", "TestService"},
+	{"refusal without a code taken for a bad reply", "aggregate/guest/commands.go",
+		"	case refused.Code == \"\":\n", "	case false:\n", "TestCodesOfRefusals"},
 	{"one key for several requests", "aggregate/guest/executor.go",
 		"	r.Key = keyOf(r, len(rest))\n", "	r.Key = eventstore.NameUUID(id.String() + string(q.Stream) + q.After.String())\n", "TestOneKeyOneRequest"},
 	{"moment differs from try to try", "aggregate/guest/executor.go",
