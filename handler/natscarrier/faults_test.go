@@ -302,13 +302,15 @@ func TestConnectionAway(t *testing.T) {
 	nc := connect(t, s)
 	client := natscarrier.NewClient(nc, "handler.counter", &natscarrier.ClientOptions{Timeout: 20 * time.Second})
 	hang := make(chan *nats.Msg, 10)
-	sub, err := connect(t, s).ChanSubscribe("handler.counter.decide", hang)
+	far := connect(t, s)
+	sub, err := far.ChanSubscribe("handler.counter.decide", hang)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	_ = nc.Flush()
-	until(t, func() bool { return s.NumSubscriptions() > 0 })
+	if err := far.Flush(); err != nil { // the server knows of it: else nobody is there to be asked
+		t.Fatal(err)
+	}
 	done := make(chan error, 1)
 	go func() {
 		r := carriertest.Decide(1)
@@ -316,7 +318,11 @@ func TestConnectionAway(t *testing.T) {
 		_, err := client.Handle(t.Context(), r)
 		done <- err
 	}()
-	<-hang
+	select {
+	case <-hang:
+	case err := <-done:
+		t.Fatalf("not under way: %v", err)
+	}
 	shutdown(s) // while a call is under way
 	if err := <-done; !errors.Is(err, handler.ErrFailed) {
 		t.Errorf("under way: %v", err)
