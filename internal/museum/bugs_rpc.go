@@ -46,7 +46,7 @@ var connectcarrierBugs = area{"connectcarrier", "handler/connectcarrier", []bug{
 	{"reply over the cap sent all the same", "handler/connectcarrier/server.go",
 		"n > s.replyBytes {", "n > s.replyBytes<<10 {", "TestTooLarge"},
 	{"no cap on replies read", "handler/connectcarrier/client.go",
-		"connect.WithReadMaxBytes(c.replyBytes), ", "", "TestBadReplies"},
+		"connect.WithReadMaxBytes(c.replyBytes), ", "", "TestHugeClaims"},
 	{"no cap on what gzip gives", "handler/connectcarrier/limit.go",
 		"	u.left = u.most\n", "	u.left = 1 << 40\n", "TestHugeClaims"},
 	{"key of a reply not compared", "handler/connectcarrier/client.go",
