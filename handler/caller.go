@@ -184,7 +184,7 @@ func (c *Caller) named(ctx context.Context, r *Request, err error) error {
 	if _, ok := errors.AsType[*Rejected](err); ok {
 		return err
 	}
-	return &Error{Kind: ErrFailed, Op: r.Op, Target: c.o.Target, Stream: r.Stream, Err: err}
+	return &Error{Kind: nearKind(err), Op: r.Op, Target: c.o.Target, Stream: r.Stream, Err: err}
 }
 
 // pause waits before another try, a random time that may double with each.

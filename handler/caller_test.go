@@ -19,7 +19,7 @@ import (
 )
 
 var description = handler.Description{Name: "h", Category: "c", Capabilities: []string{"decide", "evolve", "project", "execute"},
-	Events: []handler.Wire{{Name: "e", Version: 1}, {Name: "e", Version: 2}}, Commands: []handler.Wire{{Name: "do", Version: 1}}}
+	Events: []handler.Wire{{Name: "e", Version: 1}, {Name: "e", Version: 2}}, Commands: []handler.Wire{{Name: "do", Version: 1}}, StateVersion: 3}
 
 // described answers describe itself.
 func described(f handler.Func) handler.Handler {
@@ -351,6 +351,13 @@ func TestJoin(t *testing.T) {
 	}
 	if d := c.Description(); d.Name != "h" || len(d.Events) != 3 || strings.Join(d.Capabilities, " ") != "decide evolve execute keys project" {
 		t.Errorf("%+v", d)
+	}
+	h, err = handler.Join(t.Context(), two, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := h.Handle(t.Context(), &handler.Request{Op: handler.Describe}); err != nil || reply.Description.StateVersion != description.StateVersion {
+		t.Errorf("%+v, %v", reply.Description, err)
 	}
 	if reply, err := c.Call(t.Context(), &handler.Request{Op: handler.Keys}); err != nil || len(reply.Keys) != 1 {
 		t.Errorf("%+v, %v", reply, err)

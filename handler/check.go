@@ -11,8 +11,10 @@ import (
 
 // Check says what of a reply no handler of this description may answer to r, as an *Error
 // of kind ErrBadReply; nil if nothing. A reply that carries more than l.ReplyBytes is
-// eventstore.ErrTooLarge, whatever carried it: another request may have a smaller one. Versions that the reply leaves to the host are
-// filled in. Nothing of a reply may be used before it has passed.
+// eventstore.ErrTooLarge, as it is for every carrier whose own limit it is over, or says that
+// it is: another request may have a smaller one. (Gzip over HTTP that grows more than JSON can
+// is ErrBadReply: how long it would be nobody knows.) Versions that the reply leaves to the
+// host are filled in. Nothing of a reply may be used before it has passed.
 func Check(d *Description, r *Request, reply *Reply, l Limits) error {
 	l = l.orDefault()
 	if n := reply.bytes(); n > l.ReplyBytes {

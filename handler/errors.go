@@ -10,8 +10,10 @@ import (
 )
 
 // Kinds of errors. Beside them a call can end with the context's own error, and with
-// eventstore's ErrTooLarge (a request over a limit: nothing was sent), ErrOverloaded
-// (nobody had room for it: nothing was done), ErrInvalid and ErrClosed. A [*Rejected] is
+// eventstore's ErrTooLarge (a request over a limit: nothing was done; or a reply: nothing of
+// it was used, but what Execute was asked for may stand, and asking with the same ID and a
+// higher limit tells), ErrOverloaded (nobody had room for it: nothing was done), ErrInvalid
+// and ErrClosed. A [*Rejected] is
 // no failure but an answer.
 var (
 	// ErrFailed: no answer. The handler trapped, ran out of time or memory, was not
@@ -82,10 +84,40 @@ func oneLine(s string) string {
 	}, s)
 }
 
+// Kind is what an error is by itself: the Kind of the outermost [*Error] or
+// [*eventstore.Error] in it, whatever caused that, or the error where there is none. An
+// outcome that is not known because somebody had no room is not known, while of ErrOverloaded
+// nothing was done.
+func Kind(err error) error {
+	if kind := outermost(err); kind != nil {
+		return kind
+	}
+	return err
+}
+
+func outermost(err error) error {
+	switch e := err.(type) {
+	case *Error:
+		return e.Kind
+	case *eventstore.Error:
+		return e.Kind
+	case interface{ Unwrap() error }:
+		return outermost(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			if kind := outermost(one); kind != nil {
+				return kind
+			}
+		}
+	}
+	return nil
+}
+
 // Temporary says if the same request may be sent again: nothing is known against it.
 // Pure operations, and Execute for its ID, can always be.
 func Temporary(err error) bool {
-	return errors.Is(err, ErrFailed) || errors.Is(err, eventstore.ErrOverloaded) || errors.Is(err, eventstore.ErrUnknown)
+	kind := Kind(err)
+	return errors.Is(kind, ErrFailed) || errors.Is(kind, eventstore.ErrOverloaded) || errors.Is(kind, eventstore.ErrUnknown)
 }
 
 // AsReply puts an error into a reply, as a carrier's far side does for the handler it
@@ -112,24 +144,38 @@ var codes = []struct {
 }
 
 func codeOf(err error) string {
+	kind := Kind(err)
 	for _, c := range codes {
-		if errors.Is(err, c.kind) {
+		if errors.Is(kind, c.kind) {
 			return c.code
 		}
 	}
 	return CodeFailed
 }
 
-// failure is the error that a Failure stands for.
-func failure(r *Request, target string, f *Failure) *Error {
-	e := &Error{Kind: ErrFailed, Op: r.Op, Target: target, Stream: r.Stream, Found: f.Message}
+func kindOfCode(code string) error {
 	for _, c := range codes {
-		if c.code == f.Code && c.kind != ErrBadReply {
-			e.Kind = c.kind
-			break
+		if c.code == code && c.kind != ErrBadReply {
+			return c.kind
 		}
 	}
-	return e
+	return ErrFailed
+}
+
+// failure is the error that a Failure stands for.
+func failure(r *Request, target string, f *Failure) *Error {
+	return &Error{Kind: kindOfCode(f.Code), Op: r.Op, Target: target, Stream: r.Stream, Found: f.Message}
+}
+
+// nearKind is the kind that an error of a handler in this process would come back with from
+// one elsewhere.
+func nearKind(err error) error {
+	for _, kind := range []error{eventstore.ErrOverloaded, ErrDenied} { // for these there is no code
+		if errors.Is(Kind(err), kind) {
+			return kind
+		}
+	}
+	return kindOfCode(codeOf(err))
 }
 
 // cut shortens a text to at most n bytes, at a rune's end.

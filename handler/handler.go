@@ -158,7 +158,8 @@ func Unsupported(r *Request, has ...Op) error {
 
 // Join makes one handler of several with different operations, as of a decider and a
 // projection that are one program. The first that has an operation answers it; of their
-// descriptions name, release, category and state version are the first's.
+// descriptions name, release and category are the first's, and the state version that of the
+// one that evolves.
 func Join(ctx context.Context, handlers ...Handler) (Handler, error) {
 	by := map[Op]Handler{}
 	var all Description
@@ -178,6 +179,9 @@ func Join(ctx context.Context, handlers ...Handler) (Handler, error) {
 		for _, c := range d.Capabilities {
 			if by[Op(c)] == nil {
 				by[Op(c)] = h
+				if Op(c) == Evolve {
+					all.StateVersion = d.StateVersion
+				}
 			}
 		}
 		all.Capabilities = append(all.Capabilities, d.Capabilities...)

@@ -62,7 +62,9 @@ type Request struct {
 	Docs             map[string][]byte // JSON, by key: those of the keys asked for that exist
 }
 
-// Entry is an event that has its place.
+// Entry is an event that has its place. Of Decide and Evolve it may have no ID, Time and
+// Metadata: of events that it has just appended a host does not know them, and State must
+// not depend on that. The Executor of aggregate/guest never sends them.
 type Entry struct {
 	Event
 	Stream   eventstore.Stream // of Keys and Project only

@@ -4,6 +4,7 @@ package guest
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/eventstore/schema"
@@ -71,18 +72,27 @@ func contentType(s string) string {
 	return s
 }
 
-// rejected is what a refusal by Decide is in a reply: as it is, or with its Code() or
-// "rejected" as the code.
+// rejected is what a refusal by Decide is in a reply: as it is, or with its Code(). Of a
+// code that a reply may not have it is a refusal too: none is "rejected", a long one is cut.
 func rejected(err error) *handler.Rejected {
+	var refused handler.Rejected
 	if r, ok := errors.AsType[*handler.Rejected](err); ok {
-		return r
+		refused = *r
+	} else {
+		refused.Message = err.Error()
+		if c, ok := errors.AsType[interface {
+			error
+			Code() string
+		}](err); ok {
+			refused.Code = c.Code()
+		}
 	}
-	code := "rejected"
-	if c, ok := errors.AsType[interface {
-		error
-		Code() string
-	}](err); ok {
-		code = c.Code()
+	switch {
+	case refused.Code == "":
+		refused.Code = "rejected"
+	case len(refused.Code) > handler.MaxCodeBytes:
+		const dots = "…"
+		refused.Code = strings.ToValidUTF8(refused.Code[:handler.MaxCodeBytes-len(dots)], "") + dots
 	}
-	return &handler.Rejected{Code: code, Message: err.Error()}
+	return &refused
 }

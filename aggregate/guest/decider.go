@@ -19,7 +19,8 @@ type Options[C any] struct {
 	Release string // of its code, for people
 	// Prepare puts into a command what a pure function has no other way to know.
 	Prepare func(C, Moment) C
-	// Metadata asks for the metadata of commands and entries.
+	// Metadata asks for the metadata of entries. Commands have theirs in any case, and an
+	// Executor sends none of entries: State must not depend on it.
 	Metadata bool
 }
 

@@ -114,8 +114,8 @@ func (m *remote) decide(ctx context.Context, q aggregate.Question[State, Command
 		rest = rest[n:]
 	}
 	r := m.request(handler.Decide, q.Stream, state, rest, q.After.Seqno-eventstore.Seqno(len(rest)))
-	r.Key = eventstore.NameUUID("decide " + id.String() + " on " + string(q.Stream) + " after " + q.After.String())
 	r.ID, r.Now, r.After, r.Command = id, q.Command.Now.UTC(), q.After, &q.Command.Command
+	r.Key = keyOf(r, len(rest))
 	reply, err := m.caller.Call(ctx, r)
 	if refused, ok := errors.AsType[*handler.Rejected](err); ok {
 		a.Refused = refused
@@ -132,6 +132,14 @@ func (m *remote) decide(ctx context.Context, q aggregate.Question[State, Command
 		a.State, a.Folded = State{json: reply.State, bytes: len(reply.State)}, true
 	}
 	return a, nil
+}
+
+// keyOf is the key of a decision: the same for the same request, and for no other. State
+// and events follow from where they end and how many the events are.
+func keyOf(r *handler.Request, events int) eventstore.UUID {
+	rest := *r
+	rest.State, rest.Events = nil, nil
+	return eventstore.NameUUID(strconv.Itoa(events) + string(handler.AppendRequest(nil, &rest)))
 }
 
 // fits says how many of the events go into one request, at least one.

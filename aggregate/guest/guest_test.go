@@ -280,6 +280,82 @@ func TestMoment(t *testing.T) {
 	}
 }
 
+// A key is one request's: the same command decided at another moment, from other pieces of
+// the history or with other content has another, and a server that keeps keys apart lets
+// each pass. The same request has the same.
+func TestOneKeyOneRequest(t *testing.T) {
+	s, h := newStore(t), native(t)
+	asked := map[eventstore.UUID]string{}
+	keeping := handler.Func(func(ctx context.Context, r *handler.Request) (*handler.Reply, error) {
+		if r.Op == handler.Decide {
+			same := *r
+			same.Key, same.Deadline = eventstore.UUID{}, time.Time{}
+			text := string(handler.AppendRequest(nil, &same))
+			if before, there := asked[r.Key]; there && before != text {
+				t.Errorf("one key for\n%s and\n%s", before, text)
+			}
+			asked[r.Key] = text
+		}
+		return h.Handle(ctx, r)
+	})
+	now := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+	o := &guest.ExecutorOptions{Now: func() time.Time { return now }}
+	warm := remote(t, s, keeping, o, nil)
+	for range 3 {
+		if _, err := warm.Execute(t.Context(), "a", wired(t, add{1, 1})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cold := remote(t, s, keeping, o, nil)
+	refused := func(x *guest.Executor, n int) {
+		t.Helper()
+		_, err := x.Execute(t.Context(), "a", wired(t, add{n, 1}), aggregate.CommandKey("refused"))
+		if _, ok := errors.AsType[*handler.Rejected](err); !ok {
+			t.Fatalf("wanted a refusal, found %v", err)
+		}
+	}
+	before := len(asked)
+	refused(cold, 1_000_000)
+	refused(warm, 1_000_000)
+	refused(warm, 1_000_000)
+	now = now.Add(time.Second)
+	refused(warm, 1_000_000)
+	refused(warm, 2_000_000)
+	if n := len(asked) - before; n != 4 {
+		t.Errorf("%d keys, want 4", n)
+	}
+}
+
+// coded is a refusal with a code of any kind.
+type coded string
+
+func (c coded) Error() string { return "refused" }
+func (c coded) Code() string  { return string(c) }
+
+// A refusal is one whatever its code: the contract bounds codes, the domain does not.
+func TestCodesOfRefusals(t *testing.T) {
+	var refusal error
+	typ := counters()
+	typ.Decider.Decide = func(state, command) ([]event, error) { return nil, refusal }
+	h, err := guest.New(typ, commands(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := remote(t, newStore(t), h, nil, nil)
+	long := strings.Repeat("ü", handler.MaxCodeBytes)
+	for _, c := range []struct {
+		refusal error
+		code    string
+	}{{coded("full"), "full"}, {coded(""), "rejected"}, {coded(long), long[:handler.MaxCodeBytes-4] + "…"}, {errors.New("no"), "rejected"},
+		{&handler.Rejected{Code: "mine", Message: "m"}, "mine"}, {&handler.Rejected{Message: "m"}, "rejected"}, {&handler.Rejected{Code: long}, long[:handler.MaxCodeBytes-4] + "…"}} {
+		refusal = c.refusal
+		_, err := x.Execute(t.Context(), "a", wired(t, add{1, 1}))
+		if r, ok := errors.AsType[*handler.Rejected](err); !ok || r.Code != c.code {
+			t.Errorf("%#v: wanted a refusal with the code %q, found %v", c.refusal, c.code, err)
+		}
+	}
+}
+
 // Two hosts ask the same handler at once: one history, each command once.
 func TestTwoHosts(t *testing.T) {
 	s := newStore(t)

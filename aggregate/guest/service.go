@@ -85,7 +85,7 @@ func (s *service[S, C, E]) execute(ctx context.Context, r *handler.Request) (*ha
 	result, err := s.x.Execute(ctx, r.Stream.Key(), c, callOptions(r)...)
 	if err != nil {
 		if refused, ok := s.o.Refusal(err); ok {
-			return &handler.Reply{Key: r.Key, Rejected: refused}, nil
+			return &handler.Reply{Key: r.Key, Rejected: rejected(refused)}, nil
 		}
 		return nil, err
 	}

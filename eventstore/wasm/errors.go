@@ -48,7 +48,7 @@ var (
 
 	// ErrInvalid: an argument or option breaks its rule.
 	ErrInvalid = eventstore.ErrInvalid
-	// ErrTooLarge: the module or a request is over its limit.
+	// ErrTooLarge: the module, a request or a reply is over its limit.
 	ErrTooLarge = eventstore.ErrTooLarge
 	// ErrOverloaded: the caller's context ended while every instance was busy; the guest
 	// was not called.

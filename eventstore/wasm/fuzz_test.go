@@ -75,8 +75,12 @@ func FuzzResult(f *testing.F) {
 		request := binary.LittleEndian.AppendUint64(nil, result)
 		at, n := result>>32, result&0xffffffff
 		reply, err := m.Call(t.Context(), wasm.OpDecide, request)
-		if result == 0 || n > most || at+n > size {
+		switch {
+		case result == 0 || at+n > size:
 			isError(t, err, wasm.ErrBadReply)
+			return
+		case n > most:
+			isError(t, err, wasm.ErrTooLarge)
 			return
 		}
 		if err != nil || uint64(len(reply)) != n {

@@ -138,12 +138,15 @@ func (c *call) reply(result uint64) ([]byte, error) {
 		return nil, c.bad("a reply", "0, an internal error of the guest")
 	}
 	at, n := uint32(result>>32), uint32(result)
-	if uint64(n) > uint64(c.in.v.o.MaxReplyBytes) {
-		return nil, c.bad(fmt.Sprintf("a reply of at most %d bytes", c.in.v.o.MaxReplyBytes), fmt.Sprintf("%d bytes", n))
-	}
-	b, ok := c.in.module.Memory().Read(at, n)
+	b, ok := c.in.module.Memory().Read(at, n) // a view: nothing is copied
 	if !ok {
 		return nil, c.bad("a reply in memory", fmt.Sprintf("%d bytes at %d of %d", n, at, c.in.memory.size()))
+	}
+	if len(b) > c.in.v.o.MaxReplyBytes {
+		e := c.facts()
+		e.Kind, e.Hint = ErrTooLarge, "raise MaxReplyBytes, or ask for less"
+		e.Wanted, e.Found = fmt.Sprintf("a reply of at most %d bytes", c.in.v.o.MaxReplyBytes), fmt.Sprintf("%d bytes", n)
+		return nil, e
 	}
 	return bytes.Clone(b), nil
 }

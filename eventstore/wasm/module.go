@@ -84,8 +84,9 @@ func (m *Module) Hash() string { return m.Info().SHA256 }
 // Errors are *Error. Those of the guest are ErrBadReply, which another try would meet
 // again, and ErrTrap, ErrDeadline and ErrMemory, which a try on a fresh instance may not:
 // CallFresh. ErrCanceled: ctx was cancelled; ErrOverloaded: it ended while every instance
-// was busy. ErrExport: the guest has no such operation. ErrTooLarge, ErrInvalid and
-// ErrClosed are told before anything is called. After any error the next call is as if
+// was busy. ErrExport: the guest has no such operation. ErrTooLarge, of a request, ErrInvalid
+// and ErrClosed are told before anything is called; ErrTooLarge is also a reply over
+// MaxReplyBytes, which a try would meet again. After any error the next call is as if
 // this one had not been.
 func (m *Module) Call(ctx context.Context, op string, request []byte) (reply []byte, err error) {
 	reply, _, err = m.call(ctx, op, request, false)

@@ -33,6 +33,9 @@ type Options struct {
 	// and Documents what it is to have made of them. Nil: whatever it makes.
 	Entries   []handler.Entry
 	Documents map[string][]byte
+	// TooLarge is a request whose reply is longer than the carrier lets through, or the
+	// caller: that is tried too. Nil: it is not.
+	TooLarge *handler.Request
 	// Parallel is how many calls are made at once where a rule wants several. 0: 4.
 	Parallel int
 	// Caller are the options of the caller, its limits among them.

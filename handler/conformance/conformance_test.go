@@ -159,6 +159,14 @@ func TestWrong(t *testing.T) {
 			}
 			return reply, err
 		}},
+		"time of an entry wanted": {"a command's events", func(ctx context.Context, r *handler.Request) (*handler.Reply, error) {
+			for _, e := range r.Events {
+				if e.Time.IsZero() || e.ID.IsZero() {
+					return nil, &handler.Error{Kind: handler.ErrBadRequest, Op: r.Op, Wanted: "a time"}
+				}
+			}
+			return counter(ctx, r)
+		}},
 		"key in the decision": {"a stream key is any text", func(ctx context.Context, r *handler.Request) (*handler.Reply, error) {
 			if r.Op == handler.Decide && strings.Contains(string(r.Stream), `"`) {
 				return nil, &handler.Error{Kind: handler.ErrFailed, Op: r.Op}
@@ -197,6 +205,43 @@ func TestWrong(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("%s: wanted a finding of %q, found %v", name, wrong.rule, r.Findings)
+		}
+	}
+}
+
+// A reply over a limit, and one that is told to be another fault.
+func TestTooLarge(t *testing.T) {
+	long := func(kind error) handler.Func {
+		return func(ctx context.Context, r *handler.Request) (*handler.Reply, error) {
+			switch {
+			case r.Op != handler.Evolve:
+				return counter(ctx, r)
+			case kind != nil:
+				return nil, &handler.Error{Kind: kind, Op: r.Op, Err: eventstore.ErrTooLarge}
+			}
+			return &handler.Reply{Key: r.Key, State: make([]byte, handler.DefaultReplyBytes+1)}, nil
+		}
+	}
+	for name, c := range map[string]struct {
+		h     handler.Func
+		right bool
+	}{
+		"the caller's":       {long(nil), true},
+		"the carrier's":      {long(eventstore.ErrTooLarge), true},
+		"called a bad reply": {long(handler.ErrBadReply), false},
+		"no limit":           {counter, false},
+	} {
+		result, err := conformance.Run(t.Context(), c.h, &conformance.Options{Caller: &handler.Options{Retries: -1},
+			TooLarge: &handler.Request{Op: handler.Evolve, Stream: "counter-1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, f := range result.Findings {
+			found = found || strings.HasPrefix(f.Rule, "a reply over a limit")
+		}
+		if found == c.right {
+			t.Errorf("%s: %v", name, result.Findings)
 		}
 	}
 }
@@ -255,7 +300,7 @@ func TestEntriesInFiles(t *testing.T) {
 }
 
 // tally is a projection: a document for each stream with the number of its entries, and a
-// command at the second.
+// command and the end of a timer at the second.
 func tally(_ context.Context, r *handler.Request) (*handler.Reply, error) {
 	reply := &handler.Reply{Key: r.Key}
 	switch r.Op {
@@ -280,6 +325,7 @@ func tally(_ context.Context, r *handler.Request) (*handler.Reply, error) {
 			reply.Put[key] = []byte(strconv.Itoa(n + 1))
 			if n == 1 && !e.Quiet {
 				reply.Commands = append(reply.Commands, handler.Issue{Position: e.Position, Stream: "other-1", Command: handler.Command{Type: "do", Data: []byte("{}")}})
+				reply.Timers = append(reply.Timers, handler.Timer{Position: e.Position, Name: key, Cancel: true})
 			}
 		}
 	default:
@@ -304,7 +350,7 @@ func project(t *testing.T, h handler.Func) conformance.Result {
 }
 
 func TestRightProjection(t *testing.T) {
-	if r := project(t, tally); len(r.Findings) > 0 || len(r.Rules) != 10 {
+	if r := project(t, tally); len(r.Findings) > 0 || len(r.Rules) != 12 {
 		t.Errorf("%d rules, %v", len(r.Rules), r.Findings)
 	}
 }
@@ -340,6 +386,19 @@ func TestWrongProjections(t *testing.T) {
 		"something of nothing": {"a batch of nothing", func(r *handler.Request, reply *handler.Reply) {
 			if r.Op == handler.Project && len(r.Events) == 0 {
 				reply.Put = map[string][]byte{"x": []byte("1")}
+			}
+		}},
+		"commands of one entry alone": {"commands and timers", func(_ *handler.Request, reply *handler.Reply) {
+			reply.Commands = reply.Commands[:min(1, len(reply.Commands))]
+		}},
+		"commands without their entry": {"commands and timers", func(_ *handler.Request, reply *handler.Reply) {
+			for i := range reply.Commands {
+				reply.Commands[i].Position = 0
+			}
+		}},
+		"timers of another entry": {"commands and timers", func(r *handler.Request, reply *handler.Reply) {
+			for i := range reply.Timers {
+				reply.Timers[i].Position = r.Events[0].Position
 			}
 		}},
 		"loud": {"quiet entries", func(r *handler.Request, reply *handler.Reply) {

@@ -5,6 +5,7 @@ package conformance
 import (
 	"bytes"
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -15,6 +16,7 @@ var general = []rule{
 	{"a description is always the same", nil, describesItself},
 	{"an operation that it does not have is refused as a bad request", nil, unknownOp},
 	{"a request whose caller has gone ends, and harms nothing that follows", nil, cancelled},
+	{"a reply over a limit is too large, and harms nothing that follows", nil, tooLarge},
 	{"calls at once have the replies that they have one after another", nil, together},
 }
 
@@ -53,6 +55,18 @@ func cancelled(r *run) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	cancel()
 	_, _ = r.counted().Handle(ctx, &handler.Request{Op: handler.Describe, Key: entryID(1)}) // with a reply or without
+	r.call("", &handler.Request{Op: handler.Describe})
+}
+
+func tooLarge(r *run) {
+	if r.o.TooLarge == nil {
+		return
+	}
+	_, err := r.caller.Call(r.ctx, r.o.TooLarge)
+	e, _ := errors.AsType[*handler.Error](err)
+	if e == nil || e.Kind != eventstore.ErrTooLarge { // not as a cause of another kind
+		r.found("", "wanted an error of the kind %q, found %v", eventstore.ErrTooLarge, errorText(err))
+	}
 	r.call("", &handler.Request{Op: handler.Describe})
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/handler"
 )
 
@@ -15,6 +16,7 @@ var projects = []handler.Op{handler.Project}
 // projections are tried on the entries of Options.Entries.
 var projections = []rule{
 	{"documents are the same in whatever batches their entries come", projects, anyBatches},
+	{"commands and timers are those of their entries in whatever batches these come", projects, sameEffects},
 	{"the documents are those wanted", projects, wantedDocuments},
 	{"equal batches have equal replies", projects, pureBatches},
 	{"only documents that it asked for are changed", []handler.Op{handler.Project, handler.Keys}, onlyNamed},
@@ -96,6 +98,53 @@ func anyBatches(r *run) {
 			r.compare(docs, whole)
 		}
 	}
+}
+
+// sameEffects compares what each entry calls for: an ID follows from the entry and from the
+// place among those of the same entry, so neither may depend on the batch.
+func sameEffects(r *run) {
+	entries := r.some()
+	alone, ok := r.effects(entries, 1)
+	for _, size := range []int{2, 7, r.caller.Limits().Batch} {
+		if !ok {
+			return
+		}
+		var found map[eventstore.Position]string
+		if found, ok = r.effects(entries, size); !ok {
+			return
+		}
+		for _, e := range entries {
+			if found[e.Position] != alone[e.Position] {
+				r.found("", "wanted of the entry at position %v %s, found in batches of %d %s", e.Position, alone[e.Position], size, found[e.Position])
+				return
+			}
+		}
+	}
+}
+
+// effects are the commands and timers of each entry, in their order.
+func (r *run) effects(entries []handler.Entry, size int) (map[eventstore.Position]string, bool) {
+	by := map[eventstore.Position]*handler.Reply{}
+	of := func(p eventstore.Position) *handler.Reply {
+		if by[p] == nil {
+			by[p] = &handler.Reply{}
+		}
+		return by[p]
+	}
+	p := &projection{r: r, seen: func(_ *handler.Request, reply *handler.Reply) {
+		for _, c := range reply.Commands {
+			of(c.Position).Commands = append(of(c.Position).Commands, c)
+		}
+		for _, t := range reply.Timers {
+			of(t.Position).Timers = append(of(t.Position).Timers, t)
+		}
+	}}
+	_, ok := p.through(entries, size)
+	all := map[eventstore.Position]string{}
+	for _, e := range entries {
+		all[e.Position] = string(handler.AppendReply(nil, of(e.Position)))
+	}
+	return all, ok
 }
 
 func wantedDocuments(r *run) {

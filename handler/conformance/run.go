@@ -82,12 +82,11 @@ func (r *run) evolve(c *Case, state []byte, events []handler.Event, at int) *han
 
 func entryID(seqno int) eventstore.UUID { return eventstore.NameUUID(fmt.Sprint("entry ", seqno)) }
 
-// entries are events that stand behind seqno at.
+// entries are events that stand behind seqno at, with what a host surely knows of them.
 func entries(events []handler.Event, at int) []handler.Entry {
 	all := make([]handler.Entry, len(events))
 	for i, e := range events {
-		n := at + i + 1
-		all[i] = handler.Entry{Event: e, Seqno: eventstore.Seqno(n), ID: entryID(n), Time: moment.Add(time.Duration(n) * time.Second)}
+		all[i] = handler.Entry{Event: e, Seqno: eventstore.Seqno(at + i + 1)}
 	}
 	return all
 }

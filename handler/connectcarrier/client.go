@@ -48,8 +48,8 @@ type ClientOptions struct {
 //
 // An error is an *handler.Error: ErrFailed if no answer came (the deadline passed, the
 // server was not reached or failed), eventstore.ErrOverloaded if it had no room,
-// eventstore.ErrTooLarge before anything is sent for what is over Limits, ErrBadRequest or
-// ErrDenied as the far side says, ErrBadReply for an answer that no handler may give. A
+// eventstore.ErrTooLarge before anything is sent for what is over Limits, and for a reply
+// that is or says that it is, ErrBadRequest or ErrDenied as the far side says, ErrBadReply for an answer that no handler may give. A
 // bad URL is the eventstore.ErrInvalid of every call.
 func NewClient(httpClient connect.HTTPClient, baseURL string, o *ClientOptions) handler.Handler {
 	if o == nil {

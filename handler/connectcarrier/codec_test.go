@@ -156,9 +156,11 @@ func (c chance) request() *handler.Request {
 func (c chance) reply() *handler.Reply {
 	wire := func() handler.Wire { return handler.Wire{Name: c.text(), Version: c.count()} }
 	r := &handler.Reply{Key: c.id(), Stream: c.stream(), Events: some(c, c.event), Keys: some(c, c.text), Put: keyed[map[string][]byte](c, c.json), Delete: some(c, c.text),
-		Commands: some(c, func() handler.Issue { return handler.Issue{Stream: c.stream(), Command: c.command()} }),
+		Commands: some(c, func() handler.Issue {
+			return handler.Issue{Position: eventstore.Position(c.number()), Stream: c.stream(), Command: c.command()}
+		}),
 		Timers: some(c, func() handler.Timer {
-			t := handler.Timer{Name: c.text(), Due: c.moment(), Cancel: c.maybe()}
+			t := handler.Timer{Position: eventstore.Position(c.number()), Name: c.text(), Due: c.moment(), Cancel: c.maybe()}
 			if c.maybe() {
 				t.Data = c.json()
 			}
@@ -264,6 +266,8 @@ func TestStrict(t *testing.T) {
 		"no timer's data":  func(m *handlerv1.Reply) { m.Timers[0].Data = []byte("x") },
 		"high seqno":       func(m *handlerv1.Reply) { m.Mark = &handlerv1.Mark{Seqno: 1 << 63} },
 		"high position":    func(m *handlerv1.Reply) { m.Failed = []*handlerv1.EntryFailure{{Position: 1 << 63}} },
+		"high of commands": func(m *handlerv1.Reply) { m.Commands = []*handlerv1.Issue{{Position: 1 << 63}} },
+		"high of timers":   func(m *handlerv1.Reply) { m.Timers[0].Position = 1 << 63 },
 		"high version":     func(m *handlerv1.Reply) { m.Events[0].Version = 1 << 31 },
 		"no time":          func(m *handlerv1.Reply) { m.Timers[0].Due.Nanos = -1 },
 	} {

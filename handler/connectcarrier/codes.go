@@ -33,11 +33,11 @@ var codes = map[string]connect.Code{
 
 // asError puts the error of a call into one of Connect. It is no refusal: that is a reply.
 func asError(r *handler.Request, err error) *connect.Error {
-	f := handler.AsReply(r, err).Failure
+	f, kind := handler.AsReply(r, err).Failure, handler.Kind(err)
 	switch {
-	case errors.Is(err, eventstore.ErrOverloaded):
+	case errors.Is(kind, eventstore.ErrOverloaded):
 		f.Code = detailOverloaded
-	case errors.Is(err, handler.ErrDenied):
+	case errors.Is(kind, handler.ErrDenied):
 		f.Code = detailDenied
 	}
 	code := codes[f.Code]
@@ -73,11 +73,14 @@ func detailOf(e *connect.Error) *handler.Failure {
 }
 
 // kindOf is the kind of an error that has no detail of ours. Those that this side has made
-// itself are about the reply, those that the other side has sent about the request.
+// itself are about the reply (or a request whose JSON is longer than its binary form),
+// those that the other side has sent about the request.
 func kindOf(e *connect.Error) error {
 	switch code, ours := e.Code(), !connect.IsWireError(e); {
-	case ours && (code == connect.CodeResourceExhausted || code == connect.CodeInvalidArgument):
-		return handler.ErrBadReply // over the limit, or no message
+	case ours && code == connect.CodeResourceExhausted:
+		return eventstore.ErrTooLarge
+	case ours && code == connect.CodeInvalidArgument:
+		return handler.ErrBadReply // no message
 	case code == connect.CodeInvalidArgument, code == connect.CodeOutOfRange, code == connect.CodeUnimplemented:
 		return handler.ErrBadRequest
 	case code == connect.CodeResourceExhausted:

@@ -199,12 +199,13 @@ func decodeReply(m *handlerv1.Reply) (*handler.Reply, error) {
 
 func (d *reader) issue(m *handlerv1.Issue) handler.Issue {
 	d.known("commands", m)
-	return handler.Issue{Stream: d.stream(m.GetStream()), Command: d.command(m.GetCommand())}
+	return handler.Issue{Position: number[eventstore.Position](d, "position", m.GetPosition()), Stream: d.stream(m.GetStream()), Command: d.command(m.GetCommand())}
 }
 
 func (d *reader) timer(m *handlerv1.Timer) handler.Timer {
 	d.known("timers", m)
-	return handler.Timer{Name: m.GetName(), Due: d.time("due", m.GetDue()), Data: d.json("data", m.GetData()), Cancel: m.GetCancel()}
+	return handler.Timer{Position: number[eventstore.Position](d, "position", m.GetPosition()), Name: m.GetName(), Due: d.time("due", m.GetDue()),
+		Data: d.json("data", m.GetData()), Cancel: m.GetCancel()}
 }
 
 func (d *reader) failed(m *handlerv1.EntryFailure) handler.EntryFailure {

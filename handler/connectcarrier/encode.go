@@ -143,10 +143,10 @@ func encodeReply(r *handler.Reply) *handlerv1.Reply {
 	m := &handlerv1.Reply{V: handler.Version, Key: uuid(r.Key), Stream: valid(r.Stream), State: r.State,
 		Events: list(r.Events, event), Keys: texts(r.Keys), Put: documents(r.Put), Delete: texts(r.Delete),
 		Commands: list(r.Commands, func(c *handler.Issue) *handlerv1.Issue {
-			return &handlerv1.Issue{Stream: valid(c.Stream), Command: command(&c.Command)}
+			return &handlerv1.Issue{Stream: valid(c.Stream), Command: command(&c.Command), Position: uint64(c.Position)}
 		}),
 		Timers: list(r.Timers, func(t *handler.Timer) *handlerv1.Timer {
-			return &handlerv1.Timer{Name: valid(t.Name), Due: moment(t.Due), Data: t.Data, Cancel: t.Cancel}
+			return &handlerv1.Timer{Name: valid(t.Name), Due: moment(t.Due), Data: t.Data, Cancel: t.Cancel, Position: uint64(t.Position)}
 		}),
 		Failed: list(r.Failed, func(f *handler.EntryFailure) *handlerv1.EntryFailure {
 			return &handlerv1.EntryFailure{Position: uint64(f.Position), Message: valid(f.Message)}

@@ -70,7 +70,6 @@ func TestBadReplies(t *testing.T) {
 			"unknown type":   func(m *handlerv1.Reply) { m.Events[0].Type = "removed" },
 			"no data":        func(m *handlerv1.Reply) { m.Events[0].Data = nil },
 			"too many":       func(m *handlerv1.Reply) { m.Events = bulk(m.Events[0], 1001) },
-			"too large":      func(m *handlerv1.Reply) { m.Events[0].Data = make([]byte, handler.DefaultReplyBytes) },
 			"both":           func(m *handlerv1.Reply) { m.Rejected = &handlerv1.Rejected{Code: "no"} },
 			"other op":       func(m *handlerv1.Reply) { m.More = true },
 			"empty":          func(m *handlerv1.Reply) { proto.Reset(m) },
@@ -191,6 +190,42 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+// A reply over the limit of who reads it is too large on every way, and asked for once; so
+// is a request whose JSON is over a limit that its binary form is not.
+func TestTooLargeToRead(t *testing.T) {
+	s, l := lies(t)
+	for _, w := range ways() {
+		c := w.caller(t, s, nil)
+		*l.calls, l.spoil = 0, func(m *handlerv1.Reply) (*handlerv1.Reply, error) {
+			m.Events[0].Data = make([]byte, handler.DefaultReplyBytes)
+			return m, nil
+		}
+		if _, err := c.Call(t.Context(), carriertest.Decide(1)); !errors.Is(err, eventstore.ErrTooLarge) || errors.Is(err, handler.ErrBadReply) || *l.calls != 1 {
+			t.Errorf("%v: %v after %d calls", w, err, *l.calls)
+		}
+		if *l.calls = 0; !w.json || w.gzip {
+			continue
+		}
+		r := carriertest.Decide(1)
+		r.Command.Data = make([]byte, handler.DefaultRequestBytes*9/10)
+		if _, err := c.Call(t.Context(), r); !errors.Is(err, eventstore.ErrTooLarge) || *l.calls != 0 {
+			t.Errorf("%v: a request: %v after %d calls", w, err, *l.calls)
+		}
+	}
+}
+
+// A limit is of the binary form: a reply within it is sent as JSON too, which is longer,
+// to somebody who takes no gzip.
+func TestLongerAsJSON(t *testing.T) {
+	h := carriertest.Decider(t)
+	s := serve(t, on(handler.Decide, h, func(_ context.Context, r *handler.Request) (*handler.Reply, error) {
+		return &handler.Reply{Key: r.Key, Events: []handler.Event{{Type: "added", Data: make([]byte, 45<<10)}}}, nil
+	}), &connectcarrier.ServerOptions{Limits: handler.Limits{ReplyBytes: 48 << 10}})
+	if said := (posted{"application/json", "", []byte(`{"v":1,"op":"decide"}`)}).post(t, s); !strings.Contains(said, `"events"`) {
+		t.Errorf("%.300s", said)
+	}
+}
+
 // bomb is zeros, so many MiB of them: one, again and again, which gzip allows.
 func bomb(t testing.TB, mib int) []byte {
 	t.Helper()
@@ -237,7 +272,7 @@ func TestHugeClaims(t *testing.T) {
 		}
 		cheaply(t, "reply: "+name, func() {
 			_, err := way{protocol: p}.client(t, fake, connectcarrier.ClientOptions{}).Handle(t.Context(), carriertest.Decide(1))
-			if !errors.Is(err, handler.ErrBadReply) {
+			if !errors.Is(err, eventstore.ErrTooLarge) || errors.Is(err, handler.ErrBadReply) {
 				t.Errorf("reply: %s: %v", name, err)
 			}
 		})
@@ -258,6 +293,7 @@ func (p posted) post(t *testing.T, s site) string {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", p.contentType)
+	req.Header.Set("Accept-Encoding", "identity")
 	if p.encoding != "" {
 		req.Header.Set("Content-Encoding", p.encoding)
 		req.Header.Set("Grpc-Encoding", p.encoding)

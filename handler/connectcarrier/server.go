@@ -66,7 +66,7 @@ func NewHandler(h handler.Handler, o *ServerOptions) (path string, served http.H
 		s.h = handler.Traced(s.h, o.TracerProvider)
 	}
 	options := append([]connect.HandlerOption{
-		connect.WithReadMaxBytes(max(wallBytes, s.requestBytes)), connect.WithSendMaxBytes(s.replyBytes + frameBytes),
+		connect.WithReadMaxBytes(max(wallBytes, s.requestBytes)), // how much is sent message says
 		connect.WithCompression("gzip", newUnzip("request", s.requestBytes), newZip), connect.WithCompressMinBytes(compressBytes),
 		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
 	}, o.Options...)

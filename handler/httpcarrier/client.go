@@ -213,8 +213,10 @@ func (c *Client) reply(ctx context.Context, r *handler.Request, resp *http.Respo
 	kind := kindOf(resp.StatusCode)
 	body, err := c.body(resp)
 	switch {
-	case err != nil && errors.Is(err, eventstore.ErrTooLarge) && kind == nil:
-		return nil, &handler.Error{Kind: handler.ErrBadReply, Op: r.Op, Target: c.target, Stream: r.Stream, Err: err}
+	case errors.Is(err, eventstore.ErrTooLarge) && inBody(resp.StatusCode):
+		return nil, c.failed(ctx, r, eventstore.ErrTooLarge, err)
+	case errors.Is(err, errBomb) && inBody(resp.StatusCode):
+		return nil, c.failed(ctx, r, handler.ErrBadReply, err)
 	case err != nil && inBody(resp.StatusCode):
 		return nil, c.failed(ctx, r, handler.ErrFailed, err)
 	case err != nil:

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -190,9 +191,15 @@ func TestFaults(t *testing.T) {
 		"a refusal that is cut": {func(w net.Conn, right string) { fmt.Fprint(w, response(422, right)[:len(response(422, right))-5]) }, handler.ErrFailed},
 		"length of 1 GiB": {func(w net.Conn, right string) {
 			fmt.Fprintf(w, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", 1<<30, right)
-		}, handler.ErrBadReply},
-		"no length, no end": {func(w net.Conn, _ string) { endless(w) }, handler.ErrBadReply},
-		"gzip bomb":         {func(w net.Conn, _ string) { fmt.Fprint(w, response(200, huge, "Content-Encoding: gzip")) }, handler.ErrBadReply},
+		}, eventstore.ErrTooLarge},
+		"no length, no end": {func(w net.Conn, _ string) { endless(w) }, eventstore.ErrTooLarge},
+		"a refusal over the limit": {func(w net.Conn, right string) {
+			fmt.Fprint(w, response(422, right+strings.Repeat(" ", handler.DefaultReplyBytes)))
+		}, eventstore.ErrTooLarge},
+		"over the limit behind gzip": {func(w net.Conn, right string) {
+			fmt.Fprint(w, response(200, gzipped(right+noise(1<<20)+strings.Repeat(" ", handler.DefaultReplyBytes)), "Content-Encoding: gzip"))
+		}, eventstore.ErrTooLarge},
+		"gzip bomb": {func(w net.Conn, _ string) { fmt.Fprint(w, response(200, huge, "Content-Encoding: gzip")) }, handler.ErrBadReply},
 		"gzip that is cut": {func(w net.Conn, right string) {
 			z := gzipped(right)
 			fmt.Fprint(w, response(200, z[:len(z)-6], "Content-Encoding: gzip"))
@@ -226,11 +233,21 @@ func TestFaults(t *testing.T) {
 			caller, err := handler.NewCaller(t.Context(), client(t, address, nil), &handler.Options{Retries: -1})
 			ok(t, err)
 			_, err = caller.Call(t.Context(), decide(1))
-			if !errors.Is(err, c.want) {
+			if e, _ := errors.AsType[*handler.Error](err); !errors.Is(err, c.want) || e != nil && e.Kind != c.want {
 				t.Errorf("wanted %v, found %v", c.want, err)
 			}
 		})
 	}
+}
+
+// noise does not compress well.
+func noise(n int) string {
+	b := make([]byte, n)
+	dice := rand.New(rand.NewPCG(1, 1))
+	for i := range b {
+		b[i] = byte(dice.Uint32())
+	}
+	return string(b)
 }
 
 // endless writes until nobody reads.

@@ -94,7 +94,7 @@ func (e *CloudEvent) Check() error {
 }
 
 func (e *CloudEvent) checkForms() error {
-	if _, err := url.Parse(e.Source); err != nil {
+	if _, err := url.Parse(e.Source); err != nil || strings.Contains(e.Source, " ") { // which Parse lets through
 		return &EventError{"source", "a URI reference", short(e.Source)}
 	}
 	if e.DataSchema != "" {

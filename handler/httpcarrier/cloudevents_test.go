@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/handler"
 	"github.com/wattle-es/wattle/handler/httpcarrier"
 )
@@ -85,7 +86,7 @@ func TestRefusesWhatIsNot(t *testing.T) {
 	for _, body := range []string{``, `null`, `[]`, `"x"`, `{`, `{}`, `{` + good, `{` + good + `}x`, `{` + good + `}{}`,
 		`{"id":"1","source":"/","type":"t"}`, `{"specversion":null,"id":"1","source":"/","type":"t"}`, `{"specversion":"1.1","id":"1","source":"/","type":"t"}`,
 		`{"specversion":1.0,"id":"1","source":"/","type":"t"}`, `{"specversion":"1.0","source":"/","type":"t"}`, `{"specversion":"1.0","id":"","source":"/","type":"t"}`,
-		`{"specversion":"1.0","id":1,"source":"/","type":"t"}`, `{"specversion":"1.0","id":"1","source":"","type":"t"}`, `{"specversion":"1.0","id":"1","source":":","type":"t"}`,
+		`{"specversion":"1.0","id":1,"source":"/","type":"t"}`, `{"specversion":"1.0","id":"1","source":"","type":"t"}`, `{"specversion":"1.0","id":"1","source":":","type":"t"}`, `{"specversion":"1.0","id":"1","source":"/a b","type":"t"}`,
 		`{"specversion":"1.0","id":"1","source":"/"}`, `{` + good + `,"id":"2"}`, `{` + good + `,"subject":""}`, `{` + good + `,"time":"yesterday"}`,
 		`{` + good + `,"dataschema":"relative"}`, `{` + good + `,"datacontenttype":"/"}`, `{` + good + `,"Upper":"x"}`, `{` + good + `,"with_under":"x"}`, `{` + good + `,"":"x"}`,
 		`{` + good + `,"ext":{}}`, `{` + good + `,"ext":1.5}`, `{` + good + `,"ext":2147483648}`, `{` + good + `,"ext":"a\u0000b"}`, `{` + good + `,"ext":"\u0085"}`, `{` + good + `,"ext":"\ufffe"}`,
@@ -110,6 +111,25 @@ func TestRefusesWhatIsNot(t *testing.T) {
 		if err := httpcarrier.WriteBinary(http.Header{}, e); err == nil {
 			t.Errorf("written: %+v", e)
 		}
+	}
+}
+
+// What names a command is its source and its id, wherever one of them ends.
+func TestCommandID(t *testing.T) {
+	ids := map[eventstore.UUID]string{}
+	for _, e := range []httpcarrier.CloudEvent{{Source: "/a", ID: "b c"}, {Source: "/a b", ID: "c"}, {Source: "/a", ID: " b c"}, {Source: "/a%20b", ID: "c"}} {
+		e.Type = "t"
+		if e.Check() != nil {
+			continue
+		}
+		id := httpcarrier.CommandID(&e)
+		if other, there := ids[id]; there {
+			t.Errorf("%q and %q have one ID", other, e.Source+e.ID)
+		}
+		ids[id] = e.Source + e.ID
+	}
+	if len(ids) != 3 {
+		t.Errorf("%d IDs", len(ids))
 	}
 }
 

@@ -110,6 +110,10 @@ func TestSignedCommand(t *testing.T) {
 	if status := send("order-7", `{}`, event("Ce-Type", "deposit", "Ce-Id", "order-7", "Ce-Subject", "bob")...); status != 415 {
 		t.Errorf("binary: %d", status)
 	}
+	// Which form the reply is to have says nothing about the request.
+	if status := send("order-7", body, event("Ce-Type", "close", "Ce-Id", "order-7", "Ce-Subject", "alice", "Accept", structured)...); status != 415 {
+		t.Errorf("binary, with a structured reply: %d %+v", status, h.last())
+	}
 	if len(h.got) != 1 {
 		t.Errorf("%d calls", len(h.got))
 	}

@@ -28,7 +28,7 @@
 //	  so; another 422 is 4xx
 //	401, 403                   handler.ErrDenied
 //	409                        the reply's code: state, or conflict
-//	413                        eventstore.ErrTooLarge
+//	413; more than ReplyBytes  eventstore.ErrTooLarge
 //	429                        eventstore.ErrOverloaded: nothing was done
 //	408, 425, 5xx, no answer,  handler.ErrFailed: nothing is known, the same request may
 //	  half of one              be sent again
@@ -46,5 +46,5 @@
 // was made for and nothing else: sent again it is the same command. The address and other
 // headers are not signed: give each server keys of its own. Since nothing that matters may
 // stand where no signature covers it, a server with a Verifier takes commands only as
-// structured CloudEvents.
+// structured CloudEvents, whatever form their replies are to have.
 package httpcarrier

@@ -38,6 +38,9 @@ type sizeError struct {
 	wanted, found string
 }
 
+// errBomb is gzip that grows more than honest bodies do: how long it is nobody knows.
+var errBomb = errors.New("gzip that grows too much")
+
 func (e *sizeError) Error() string { return "wanted " + e.wanted + ", found " + e.found }
 
 // Unwrap makes it eventstore.ErrTooLarge.
@@ -45,10 +48,7 @@ func (e *sizeError) Unwrap() error { return eventstore.ErrTooLarge }
 
 // inflate returns what was compressed, at most so many bytes of it.
 func inflate(data []byte, most int) ([]byte, error) {
-	limit, wanted := most, fmt.Sprintf("at most %d bytes", most)
-	if ratio := max(len(data)*MaxGzipRatio, gzipFloor); ratio < limit {
-		limit, wanted = ratio, fmt.Sprintf("a body that grows at most %d times", MaxGzipRatio)
-	}
+	limit := min(most, max(len(data)*MaxGzipRatio, gzipFloor))
 	r := readers.Get().(*gzip.Reader)
 	defer readers.Put(r)
 	if err := r.Reset(bytes.NewReader(data)); err != nil {
@@ -58,10 +58,13 @@ func inflate(data []byte, most int) ([]byte, error) {
 	if err != nil {
 		return nil, unexpected(err)
 	}
-	if len(out) > limit {
-		return nil, &sizeError{wanted, "more behind gzip"}
+	switch {
+	case len(out) <= limit:
+		return out, nil
+	case limit < most:
+		return nil, fmt.Errorf("%w: wanted a body that grows at most %d times, found more", errBomb, MaxGzipRatio)
 	}
-	return out, nil
+	return nil, &sizeError{fmt.Sprintf("at most %d bytes", most), "more behind gzip"}
 }
 
 func unexpected(err error) error {

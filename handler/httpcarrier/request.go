@@ -74,7 +74,7 @@ func (s *server) decompress(c *call) (status int, err error) {
 	switch {
 	case err == nil:
 		return 0, nil
-	case errors.Is(err, eventstore.ErrTooLarge):
+	case errors.Is(err, eventstore.ErrTooLarge), errors.Is(err, errBomb):
 		return http.StatusRequestEntityTooLarge, &handler.Error{Kind: eventstore.ErrTooLarge, Err: err}
 	}
 	return http.StatusBadRequest, &handler.Error{Kind: handler.ErrBadRequest, Err: err}
@@ -119,14 +119,14 @@ func (c *call) event() (*CloudEvent, error) {
 	var e *CloudEvent
 	switch {
 	case t == StructuredType:
-		c.form = structured
+		c.came = structured
 		e, err = ParseStructured(c.body)
 	case strings.HasPrefix(t, batchType):
 		return nil, &handler.Error{Kind: handler.ErrBadRequest, Wanted: "one event a request", Found: "a batch of CloudEvents", Err: errMediaType}
 	case strings.HasPrefix(t, eventsType):
 		return nil, &handler.Error{Kind: handler.ErrBadRequest, Wanted: "CloudEvents as " + StructuredType, Found: short(t), Err: errMediaType}
 	case IsBinary(c.q.Header):
-		c.form = binary
+		c.came = binary
 		e, err = ParseBinary(c.q.Header, c.body)
 	case t == JSONType, contentType == "":
 		err = nil
@@ -136,8 +136,9 @@ func (c *call) event() (*CloudEvent, error) {
 	if err != nil {
 		return nil, &handler.Error{Kind: handler.ErrBadRequest, Err: err}
 	}
+	c.goes = c.came
 	if accepted, _, err := mime.ParseMediaType(c.q.Header.Get("Accept")); err == nil && accepted == StructuredType {
-		c.form = structured
+		c.goes = structured
 	}
 	return e, nil
 }
@@ -204,7 +205,7 @@ func (s *server) command(c *call, event *CloudEvent) error {
 	if s.o.Commands == "" {
 		return invalid(c, "an event of the type wattle.<op>.v"+strconv.Itoa(handler.Version), short(event.Type))
 	}
-	if s.o.Verifier != nil && c.form != structured {
+	if s.o.Verifier != nil && c.came != structured {
 		return &handler.Error{Kind: handler.ErrBadRequest, Wanted: "signed commands as " + StructuredType, Found: "attributes in headers, which no signature covers", Err: errMediaType}
 	}
 	stream, err := eventstore.NewStream(s.o.Commands, event.Subject)
@@ -225,13 +226,14 @@ func (s *server) command(c *call, event *CloudEvent) error {
 	c.r = &handler.Request{Op: handler.Execute, Key: id, ID: id, Now: event.Time, Stream: stream, Traceparent: event.Extensions["traceparent"], Tracestate: event.Extensions["tracestate"],
 		Command: &handler.Command{Type: event.Type, Version: version, ContentType: contentType, Data: event.Data}}
 	if !strings.Contains(c.q.Header.Get("Accept"), StructuredType) {
-		c.form = plain // a broker would take a reply that is an event for a new one
+		c.goes = plain // a broker would take a reply that is an event for a new one
 	}
 	return nil
 }
 
 // CommandID is the identity of a command that comes as an event: its id where that is a
-// UUID, else a UUID made of source and id, which together tell events apart.
+// UUID, else a UUID made of source and id, which together tell events apart. A source has no
+// blank in it, see [CloudEvent.Check].
 func CommandID(e *CloudEvent) eventstore.UUID {
 	if id, err := eventstore.ParseUUID(e.ID); err == nil && !id.IsZero() {
 		return id
@@ -242,7 +244,7 @@ func CommandID(e *CloudEvent) eventstore.UUID {
 // hinted makes the request to catch up. What a hint holds is nobody's business; one that
 // is an event has a key, so that it is traced under it.
 func (s *server) hinted(c *call, event *CloudEvent) {
-	c.form = plain
+	c.goes = plain
 	c.r = &handler.Request{Op: handler.CatchUp, Key: eventstore.NewUUID(), Projector: s.o.Projector}
 	if event != nil {
 		c.r.Key = CommandID(event)

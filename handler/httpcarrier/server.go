@@ -36,7 +36,9 @@ type ServerOptions struct {
 	Commands eventstore.Category
 	// Hints is a path, as "/hints", at which any POST has Projector catch up, whatever it
 	// holds: for a handler of the operation catchup. Where more is left than was done the
-	// answer is 503, so that whoever pushes comes again. Empty: there is none.
+	// answer is 503, so that whoever pushes comes again. A signature does not cover the path:
+	// what is signed as a hint and is a command too can be sent to another path as one. Empty:
+	// there is none.
 	Hints     string
 	Projector string
 	// Ready says why requests cannot be answered now, to GET /readyz; nil: they can.
@@ -123,7 +125,7 @@ func (s *server) ready(w http.ResponseWriter, q *http.Request) {
 	_, _ = io.WriteString(w, "ready\n")
 }
 
-// form is how a request came, and how its reply goes.
+// form is that of a request or a reply.
 type form int
 
 const (
@@ -138,7 +140,8 @@ type call struct {
 	raw    []byte // as it came
 	body   []byte // decompressed
 	signed string // the id that is signed, "" without a Verifier
-	form   form
+	came   form   // where the attributes stood: in the body, which is signed, of a structured one alone
+	goes   form   // of the reply, which Accept may choose; nothing else may hang on it
 	hint   bool
 	r      *handler.Request
 }
@@ -248,14 +251,14 @@ func (s *server) write(w http.ResponseWriter, c *call, status int, reply *handle
 
 // dress gives a reply the form that it is to have.
 func (c *call) dress(h http.Header, reply *handler.Reply, body []byte) []byte {
-	if c.form == plain || reply.Key.IsZero() {
+	if c.goes == plain || reply.Key.IsZero() {
 		return body
 	}
 	e := &CloudEvent{ID: reply.Key.String(), Source: DefaultSource, Type: "wattle.reply.v" + strconv.Itoa(handler.Version), DataContentType: JSONType}
 	if c.r != nil {
 		e.Subject = string(c.r.Stream)
 	}
-	if c.form == binary {
+	if c.goes == binary {
 		_ = WriteBinary(h, e) // nothing in it can be wrong
 		return body
 	}

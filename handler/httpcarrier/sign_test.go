@@ -243,4 +243,11 @@ func TestReplayGuard(t *testing.T) {
 	if _, err := c.Handle(t.Context(), &other); err != nil {
 		t.Errorf("of three keys it remembers two: %v", err)
 	}
+	for n := range 2 { // no key is no other request's
+		keyless := decide(n)
+		keyless.Key = eventstore.UUID{}
+		if resp, body := post(t, address, encoded(keyless)); resp.StatusCode != 200 {
+			t.Errorf("without a key: %d %s", resp.StatusCode, body)
+		}
+	}
 }

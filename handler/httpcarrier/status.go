@@ -14,16 +14,17 @@ import (
 // statusOf returns the status of a reply. failed is the error that it was made of, which
 // tells more than the reply has a code for.
 func statusOf(reply *handler.Reply, failed error) int {
+	kind := handler.Kind(failed)
 	switch {
 	case reply.Rejected != nil && reply.Failure == nil:
 		return http.StatusUnprocessableEntity
 	case reply.Failure == nil:
 		return http.StatusOK
-	case errors.Is(failed, handler.ErrDenied):
+	case errors.Is(kind, handler.ErrDenied):
 		return http.StatusForbidden
-	case errors.Is(failed, eventstore.ErrOverloaded):
+	case errors.Is(kind, eventstore.ErrOverloaded):
 		return http.StatusTooManyRequests
-	case errors.Is(failed, eventstore.ErrClosed):
+	case errors.Is(kind, eventstore.ErrClosed):
 		return http.StatusServiceUnavailable
 	case errors.Is(failed, context.DeadlineExceeded) && reply.Failure.Code == handler.CodeFailed:
 		return http.StatusGatewayTimeout

@@ -111,10 +111,10 @@ func (s *Service) reply(ctx context.Context, op handler.Op, req micro.Request) *
 
 // bareCode is that of an error for which a reply has no Failure.
 func bareCode(err error) string {
-	switch {
-	case errors.Is(err, eventstore.ErrOverloaded):
+	switch kind := handler.Kind(err); {
+	case errors.Is(kind, eventstore.ErrOverloaded):
 		return codeOverloaded
-	case errors.Is(err, handler.ErrDenied):
+	case errors.Is(kind, handler.ErrDenied):
 		return codeDenied
 	}
 	return ""

@@ -31,8 +31,8 @@ type ClientOptions struct {
 // An error is an *handler.Error: ErrFailed if no answer came (the deadline passed, the
 // connection is down or was lost), eventstore.ErrOverloaded if nobody listens on the
 // subject or nobody has room, eventstore.ErrTooLarge before anything is sent for what is
-// over Limits or the server's max_payload, ErrBadReply for an answer that no handler may
-// give. A bad prefix or a nil connection is the eventstore.ErrInvalid of every call.
+// over Limits or the server's max_payload, and for a reply over them, ErrBadReply for an
+// answer that no handler may give. A bad prefix or a nil connection is the eventstore.ErrInvalid of every call.
 func NewClient(nc *nats.Conn, prefix string, o *ClientOptions) handler.Handler {
 	c := &client{nc: nc, prefix: prefix, requestBytes: handler.DefaultRequestBytes, replyBytes: handler.DefaultReplyBytes, timeout: handler.DefaultTimeout}
 	if o == nil {
@@ -137,7 +137,7 @@ func (c *client) reply(r *handler.Request, m *nats.Msg) (*handler.Reply, error) 
 		return nil, c.error(r, kindOf(code), "a reply", oneLine(code+" "+m.Header.Get(micro.ErrorHeader), maxReasonBytes))
 	}
 	if n := len(m.Data); n > c.replyBytes {
-		return nil, c.error(r, handler.ErrBadReply, fmt.Sprintf("a reply of at most %d bytes", c.replyBytes), fmt.Sprint(n))
+		return nil, c.error(r, eventstore.ErrTooLarge, fmt.Sprintf("a reply of at most %d bytes", c.replyBytes), fmt.Sprint(n))
 	}
 	reply, err := handler.ParseReply(m.Data)
 	if err != nil {

@@ -76,7 +76,7 @@ func TestBadReplies(t *testing.T) {
 		}, handler.ErrBadReply},
 		"too large": {func(m *nats.Msg, right []byte) {
 			respond(m, nil, append(right, bytes.Repeat([]byte(" "), handler.DefaultReplyBytes)...))
-		}, handler.ErrBadReply},
+		}, eventstore.ErrTooLarge},
 		"huge events": {func(m *nats.Msg, right []byte) {
 			respond(m, nil, bytes.Replace(right, []byte(`"events":[`), []byte(`"events":[`+strings.Repeat(`{"type":"added","data":1},`, 1001)), 1))
 		}, handler.ErrBadReply},
@@ -99,7 +99,7 @@ func TestBadReplies(t *testing.T) {
 				t.Fatal(err)
 			}
 			until(t, nc.IsClosed)
-			if want := map[error]int{handler.ErrBadReply: 1, handler.ErrFailed: 2}[f.want]; calls != want {
+			if want := map[error]int{handler.ErrBadReply: 1, eventstore.ErrTooLarge: 1, handler.ErrFailed: 2}[f.want]; calls != want {
 				t.Errorf("%d calls, want %d", calls, want)
 			}
 		})
@@ -302,13 +302,15 @@ func TestConnectionAway(t *testing.T) {
 	nc := connect(t, s)
 	client := natscarrier.NewClient(nc, "handler.counter", &natscarrier.ClientOptions{Timeout: 20 * time.Second})
 	hang := make(chan *nats.Msg, 10)
-	sub, err := connect(t, s).ChanSubscribe("handler.counter.decide", hang)
+	far := connect(t, s)
+	sub, err := far.ChanSubscribe("handler.counter.decide", hang)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = sub.Unsubscribe() }()
-	_ = nc.Flush()
-	until(t, func() bool { return s.NumSubscriptions() > 0 })
+	if err := far.Flush(); err != nil { // the server knows of it: else nobody is there to be asked
+		t.Fatal(err)
+	}
 	done := make(chan error, 1)
 	go func() {
 		r := carriertest.Decide(1)
@@ -316,7 +318,11 @@ func TestConnectionAway(t *testing.T) {
 		_, err := client.Handle(t.Context(), r)
 		done <- err
 	}()
-	<-hang
+	select {
+	case <-hang:
+	case err := <-done:
+		t.Fatalf("not under way: %v", err)
+	}
 	shutdown(s) // while a call is under way
 	if err := <-done; !errors.Is(err, handler.ErrFailed) {
 		t.Errorf("under way: %v", err)

@@ -69,6 +69,16 @@ func servedHTTP(t *testing.T, h handler.Handler, p trace.TracerProvider) handler
 
 func servedNATS(t *testing.T, h handler.Handler, p trace.TracerProvider) handler.Handler {
 	t.Helper()
+	url := natsServer(t)
+	far, near := connect(t, url), connect(t, url)
+	if _, err := natscarrier.Serve(t.Context(), far, h, &natscarrier.ServeOptions{Prefix: "carriers", TracerProvider: p}); err != nil {
+		t.Fatal(err)
+	}
+	return natscarrier.NewClient(near, "carriers", nil)
+}
+
+func natsServer(t *testing.T) (url string) {
+	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, StoreDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -78,11 +88,7 @@ func servedNATS(t *testing.T, h handler.Handler, p trace.TracerProvider) handler
 		t.Fatal("the NATS server does not start")
 	}
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	far, near := connect(t, s.ClientURL()), connect(t, s.ClientURL())
-	if _, err := natscarrier.Serve(t.Context(), far, h, &natscarrier.ServeOptions{Prefix: "carriers", TracerProvider: p}); err != nil {
-		t.Fatal(err)
-	}
-	return natscarrier.NewClient(near, "carriers", nil)
+	return s.ClientURL()
 }
 
 func connect(t *testing.T, url string) *nats.Conn {

@@ -55,7 +55,7 @@ var areas = []area{
 	healthBugs, leasesBesideBugs, projectorCommandBugs,
 	leaseBugs, workerBugs,
 	handlerBugs, guestBugs, edgeBugs,
-	natscarrierBugs, connectcarrierBugs,
+	natscarrierBugs, connectcarrierBugs, carriersBugs, conformanceBugs,
 	streamingBugs, wireBugs, remotelogBugs,
 	remotetopicBugs,
 	httpBugs, functionBugs,

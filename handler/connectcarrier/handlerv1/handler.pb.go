@@ -695,9 +695,11 @@ func (x *Command) GetMeta() map[string]string {
 
 // Issue is a command that a projection wants executed.
 type Issue struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Stream        string                 `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
-	Command       *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Stream  string                 `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
+	Command *Command               `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	// Of the entry that calls for it; 0: that of the only one there is.
+	Position      uint64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -746,14 +748,23 @@ func (x *Issue) GetCommand() *Command {
 	return nil
 }
 
+func (x *Issue) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
 // Timer is set under a name, or cancelled.
 type Timer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Due   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=due,proto3" json:"due,omitempty"`
 	// JSON.
-	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3,oneof" json:"data,omitempty"`
-	Cancel        bool   `protobuf:"varint,4,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	Data   []byte `protobuf:"bytes,3,opt,name=data,proto3,oneof" json:"data,omitempty"`
+	Cancel bool   `protobuf:"varint,4,opt,name=cancel,proto3" json:"cancel,omitempty"`
+	// Of the entry that calls for it; 0: that of the only one there is.
+	Position      uint64 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -814,6 +825,13 @@ func (x *Timer) GetCancel() bool {
 		return x.Cancel
 	}
 	return false
+}
+
+func (x *Timer) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
 }
 
 // EntryFailure says why an entry cannot be applied.
@@ -1206,15 +1224,17 @@ const file_wattle_handler_v1_handler_proto_rawDesc = "" +
 	"\tMetaEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\a\n" +
-	"\x05_data\"U\n" +
+	"\x05_data\"q\n" +
 	"\x05Issue\x12\x16\n" +
 	"\x06stream\x18\x01 \x01(\tR\x06stream\x124\n" +
-	"\acommand\x18\x02 \x01(\v2\x1a.wattle.handler.v1.CommandR\acommand\"\x83\x01\n" +
+	"\acommand\x18\x02 \x01(\v2\x1a.wattle.handler.v1.CommandR\acommand\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\x04R\bposition\"\x9f\x01\n" +
 	"\x05Timer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
 	"\x03due\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x03due\x12\x17\n" +
 	"\x04data\x18\x03 \x01(\fH\x00R\x04data\x88\x01\x01\x12\x16\n" +
-	"\x06cancel\x18\x04 \x01(\bR\x06cancelB\a\n" +
+	"\x06cancel\x18\x04 \x01(\bR\x06cancel\x12\x1a\n" +
+	"\bposition\x18\x05 \x01(\x04R\bpositionB\a\n" +
 	"\x05_data\"D\n" +
 	"\fEntryFailure\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x04R\bposition\x12\x18\n" +
