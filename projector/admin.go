@@ -214,7 +214,8 @@ type SwitchOptions struct {
 	// lowest lane; what it lacks it handles after the switch. 0 means DefaultMaxBehind, but
 	// no more than a tenth of what the live one has come through.
 	MaxBehind uint64
-	// Force switches however far it is behind.
+	// Force switches however far it is behind. A version that is ahead of the live one (which
+	// was reset, say) is refused all the same.
 	Force bool
 	// LeaveParked switches although keys are parked in the live version. What waits there
 	// has had no effects outside of the read model yet, and never will: the new version
@@ -285,7 +286,13 @@ func (o *SwitchOptions) takeOver(all []Version, next *Version) error {
 			return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "switch " + next.Key.String(), Wanted: fmt.Sprintf("a version at most %d positions behind the live one", o.most(live)),
 				Found: fmt.Sprintf("%d", behind), Hint: "wait until it is built (wattle projector show), or force it"}
 		}
-		next.Quiet = live.done()
+		done := live.done()
+		if lane, ok := next.beyond(done); ok {
+			return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "switch " + next.Key.String(), Wanted: "a version that nowhere is ahead of the live one, " + live.Key.String(),
+				Found: fmt.Sprintf("lane %d, at position %d, ahead of it", lane, next.place(next.Lanes[lane])),
+				Hint:  "wait until the live version has come there: what lies between would never have effects outside of the read model"}
+		}
+		next.Quiet = done
 		live.Role = Shadow
 		live.Fence(live.holderBehind())
 	}
@@ -337,6 +344,17 @@ func (v *Version) done() []uint64 {
 		slots[s] = max(done[LaneOf(eventstore.Slot(s), len(done))], v.Quiet[LaneOf(eventstore.Slot(s), len(v.Quiet))])
 	}
 	return slots
+}
+
+// beyond returns a lane of the version that has come further than what is done, of however
+// many lanes that is.
+func (v *Version) beyond(done []uint64) (lane int, ok bool) {
+	for s := range eventstore.Slot(eventstore.Slots) {
+		if lane = LaneOf(s, len(v.Lanes)); v.place(v.Lanes[lane]) > done[LaneOf(s, len(done))] {
+			return lane, true
+		}
+	}
+	return 0, false
 }
 
 // Rollback makes the version live again that the live one stands in the shadow of: the
