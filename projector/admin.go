@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/wattle-es/wattle/eventstore"
 )
@@ -221,6 +222,10 @@ type SwitchOptions struct {
 	// has had no effects outside of the read model yet, and never will: the new version
 	// takes the live one to have had all through the place where it stands.
 	LeaveParked bool
+	// TakeParked switches although keys are parked in the version that is to become live.
+	// Readers then see these keys as they stood, and wait for them, until they are retried
+	// or skipped there.
+	TakeParked bool
 	// Compare, if given, is called first with the numbers of both; an error of it leaves
 	// everything as it is.
 	Compare func(ctx context.Context, live, next int) error
@@ -276,11 +281,15 @@ func (o *SwitchOptions) takeOver(all []Version, next *Version) error {
 	if next.Role == Live {
 		return nil
 	}
+	if len(next.Parked) > 0 && !o.TakeParked {
+		return &eventstore.Error{Kind: eventstore.ErrParked, Op: "switch " + next.Key.String(), Wanted: "no parked keys in the version that becomes live",
+			Found: next.parkedKeys(), Hint: "retry or skip them first, or take them along: then readers see these keys as they stood, until they are retried or skipped"}
+	}
 	if i >= 0 {
 		live := &all[i]
 		if len(live.Parked) > 0 && !o.LeaveParked {
 			return &eventstore.Error{Kind: eventstore.ErrParked, Op: "switch " + next.Key.String(), Wanted: "no parked keys in the live version, " + live.Key.String(),
-				Found: fmt.Sprintf("%d, as %s", len(live.Parked), live.Parked[0]), Hint: "retry or skip them first, or leave them: then they never have effects outside of the read model"}
+				Found: live.parkedKeys(), Hint: "retry or skip them first, or leave them: then they never have effects outside of the read model"}
 		}
 		if behind := live.aheadOf(next); behind > o.most(live) && !o.Force {
 			return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "switch " + next.Key.String(), Wanted: fmt.Sprintf("a version at most %d positions behind the live one", o.most(live)),
@@ -299,6 +308,18 @@ func (o *SwitchOptions) takeOver(all []Version, next *Version) error {
 	next.Role = Live
 	next.Fence(next.holderBehind())
 	return nil
+}
+
+// parkedKeys names the parked keys of a version, not too many, and tells of the first.
+func (v *Version) parkedKeys() string {
+	var names []string
+	for _, k := range v.Parked[:min(len(v.Parked), maxReasons)] {
+		names = append(names, strconv.Quote(k.StreamKey))
+	}
+	if len(v.Parked) > len(names) {
+		names = append(names, "…")
+	}
+	return fmt.Sprintf("%d (%s), as %s", len(v.Parked), strings.Join(names, ", "), v.Parked[0])
 }
 
 // holderBehind is who holds the lanes behind a change: nobody, or the pause.
@@ -358,8 +379,9 @@ func (v *Version) beyond(done []uint64) (lane int, ok bool) {
 }
 
 // Rollback makes the version live again that the live one stands in the shadow of: the
-// highest version below it that is still there, however far behind that is and whatever
-// is parked. It returns its number.
+// highest version below it that is still there, however far behind that is. It returns its
+// number. ErrParked if keys are parked in the one or the other, unless the options say so,
+// as for Switch: what the live one has parked the old one has passed quietly.
 func (a *Admin) Rollback(ctx context.Context, name string, o *SwitchOptions) (version int, err error) {
 	all, err := a.control.Versions(ctx, name)
 	if err != nil {
@@ -381,7 +403,7 @@ func (a *Admin) Rollback(ctx context.Context, name string, o *SwitchOptions) (ve
 		o = &SwitchOptions{}
 	}
 	// It is instant: what the old version lacks it handles after the switch.
-	return version, a.Switch(ctx, name, version, &SwitchOptions{Force: true, LeaveParked: true, Compare: o.Compare})
+	return version, a.Switch(ctx, name, version, &SwitchOptions{Force: true, LeaveParked: o.LeaveParked, TakeParked: o.TakeParked, Compare: o.Compare})
 }
 
 // Drop removes a version: its checkpoints, parked keys and holds. Its read model is the

@@ -4,6 +4,7 @@ package projector_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/wattle-es/wattle/eventstore"
@@ -103,4 +104,69 @@ func TestSwitchRefusesWhatIsAhead(t *testing.T) {
 	e.ok(admin.Switch(t.Context(), "p", 2, nil))
 	up(of(2, 2))
 	h.once(t, e.all("account"))
+}
+
+// Keys that are parked in the live version are owed their effects, and what readers see of
+// a version is to be whole: nothing of that is given up by accident, forwards or back.
+func TestSwitchRefusesParkedKeys(t *testing.T) {
+	e, h := newEnv(t, nil), newLoud()
+	admin := projector.NewAdmin(e.store, h)
+	up := func(version int) {
+		t.Helper()
+		_, err := projector.New(e.store, "p", "account", &pickyLoud{h}, &projector.Options{Version: version, Tries: 1}).CatchUp(t.Context(), 0)
+		e.ok(err)
+	}
+	e.spread(10, 5)
+	up(1)
+	up(2)
+	e.ok(admin.Switch(t.Context(), "p", 2, nil))
+	e.append("account-1", Renamed{"x"})
+	e.append("account-2", Renamed{"x"})
+	e.spread(10, 5)
+	up(2) // has parked two keys
+	up(1) // passes them quietly
+
+	if n := len(versions(t, h)[1].Parked); n != 2 {
+		t.Fatalf("%d keys parked", n)
+	}
+	// Only what is named by an option is given up, and the error tells what it would be.
+	parked := func(err error, wanted, key string) {
+		t.Helper()
+		got := wantKind(t, err, eventstore.ErrParked)
+		if !strings.Contains(got.Wanted, wanted) || !strings.Contains(got.Found, key) {
+			t.Errorf("%v", err)
+		}
+	}
+	back := func(o *projector.SwitchOptions) error {
+		_, err := admin.Rollback(t.Context(), "p", o)
+		return err
+	}
+	for _, o := range []*projector.SwitchOptions{nil, {Force: true, TakeParked: true}} {
+		parked(back(o), "in the live version", `2 ("1", "2")`)
+		parked(admin.Switch(t.Context(), "p", 1, o), "in the live version", `"2"`)
+	}
+	e.ok(back(&projector.SwitchOptions{LeaveParked: true}))
+	for _, o := range []*projector.SwitchOptions{nil, {Force: true, LeaveParked: true}} {
+		parked(admin.Switch(t.Context(), "p", 2, o), "that becomes live", `2 ("1", "2")`)
+	}
+	e.ok(admin.Switch(t.Context(), "p", 2, &projector.SwitchOptions{TakeParked: true}))
+	up(3)
+	e.ok(admin.Switch(t.Context(), "p", 3, &projector.SwitchOptions{LeaveParked: true}))
+	parked(back(&projector.SwitchOptions{LeaveParked: true}), "that becomes live", `2 ("1", "2")`)
+	e.ok(back(&projector.SwitchOptions{TakeParked: true}))
+	if all := versions(t, h); all[1].Role != projector.Live || len(all[1].Parked) != 2 {
+		t.Errorf("versions %+v", all)
+	}
+}
+
+// pickyLoud cannot handle the renamed in version 2.
+type pickyLoud struct{ *loud }
+
+func (h *pickyLoud) Handle(ctx context.Context, s projector.Step) error {
+	for i, e := range s.Batch {
+		if e.Type == "renamed" && s.Key.Version == 2 {
+			return projector.NewEntryError(s.Batch[i:i+1], errBad)
+		}
+	}
+	return h.loud.Handle(ctx, s)
 }

@@ -276,8 +276,12 @@ func TestProjectorVersions(t *testing.T) {
 	if !strings.Contains(r.out, "p     1        shadow") || !strings.Contains(r.out, "p     2        live") {
 		t.Errorf("found\n%s", r.out)
 	}
-	p.waited(p.append("good", keys...))
-	p.cli("rollback", "p").wants(t, 0, "version 1 is live")
+	p.append("bad", "a")
+	p.waited(p.append("good", keys[1:]...))
+	until(t, "a parked key", func() bool { return len(p.parked("parked")) == 1 })
+	p.cli("rollback", "p").wants(t, exitRefused, "no parked keys in the live version", `1 ("a")`)
+	p.cli("rollback", "p", "--leave-parked").wants(t, 0, "version 1 is live")
+	p.cli("switch", "p", "2", "--force").wants(t, exitRefused, "no parked keys in the version that becomes live", `1 ("a")`)
 	if h := p.show(); h.Version != 1 {
 		t.Errorf("%+v", h)
 	}

@@ -13,4 +13,10 @@ var switchBugs = area{"switch", "projector", []bug{
 		"		if lane, ok := next.beyond(done); ok {\n", "		if lane, ok := next.beyond(done); ok && !o.Force {\n", "TestSwitchRefusesWhatIsAhead"},
 	{"lanes of other slots compared", "projector/admin.go",
 		"done[LaneOf(s, len(done))] {\n			return lane", "done[lane%len(done)] {\n			return lane", "TestSetLanesOfAShadow"},
+	{"rollback leaves parked keys", "projector/admin.go",
+		"LeaveParked: o.LeaveParked, TakeParked", "LeaveParked: true, TakeParked", "TestSwitchRefusesParkedKeys"},
+	{"rollback takes parked keys", "projector/admin.go",
+		"TakeParked: o.TakeParked, Compare", "TakeParked: true, Compare", "TestSwitchRefusesParkedKeys"},
+	{"version with parked keys made live", "projector/admin.go",
+		"len(next.Parked) > 0 && !o.TakeParked {", "len(next.Parked) > 0 && !o.LeaveParked {", "TestSwitchRefusesParkedKeys"},
 }}
