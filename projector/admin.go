@@ -142,7 +142,7 @@ func ResetVersion(v *Version) {
 
 // hold holds all that a version follows.
 func (a *Admin) hold(ctx context.Context, v *Version, acceptTrimmed bool) error {
-	name := "projector/" + Key{Projector: v.Key.base(), Version: v.Key.Version}.String()
+	name := holdName(v.Key)
 	if v.Scope.Stream != "" {
 		return a.setHold(ctx, eventstore.Hold{Name: name, Stream: v.Scope.Stream}, acceptTrimmed)
 	}
@@ -434,33 +434,7 @@ func (a *Admin) Drop(ctx context.Context, name string, version int) error {
 	if err != nil {
 		return err
 	}
-	for _, v := range gone {
-		if err := a.release(ctx, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// release gives up the holds of a version.
-func (a *Admin) release(ctx context.Context, v Version) error {
-	name := "projector/" + Key{Projector: v.Key.base(), Version: v.Key.Version}.String()
-	for _, k := range v.Parked {
-		for _, q := range k.Queue {
-			if err := a.store.ReleaseHold(ctx, name+parkedHold, "", q.Stream); err != nil {
-				return err
-			}
-		}
-	}
-	if v.Scope.Stream != "" {
-		return a.store.ReleaseHold(ctx, name, "", v.Scope.Stream)
-	}
-	for _, c := range v.Scope.Categories {
-		if err := a.store.ReleaseHold(ctx, name, c, ""); err != nil {
-			return err
-		}
-	}
-	return nil
+	return releaseHolds(ctx, a.store, holdName(gone[0].Key))
 }
 
 // Retry has the worker handle the entries of a parked key again, those of all parked

@@ -1,0 +1,168 @@
+// Holds of parked keys end with what they are for, whatever ends that.
+
+package projector_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/projector"
+)
+
+// parkedHolds returns the streams that are held for parked keys.
+func (e *env) parkedHolds() (streams []eventstore.Stream) {
+	e.t.Helper()
+	all, err := e.store.ListHolds(context.Background())
+	e.ok(err)
+	for _, h := range all {
+		if h.Stream != "" {
+			streams = append(streams, h.Stream)
+		}
+	}
+	return streams
+}
+
+// renamedIsBad is a handler that cannot take one type until it is mended.
+func renamedIsBad(mended *atomic.Bool) *picky {
+	return newPicky(func(e eventstore.Entry) error {
+		if !mended.Load() && e.Type == "renamed" {
+			return errBad
+		}
+		return nil
+	})
+}
+
+// A reset takes parked keys away, and the holds on what waited with them: at the worker
+// that goes on, at one that comes later, and where there is CatchUp only. What is parked
+// again is held again.
+func TestResetReleasesParkedHolds(t *testing.T) {
+	work := map[string]func(e *env, h *picky, o projector.Options) (wait func()){
+		"one worker": func(e *env, h *picky, o projector.Options) func() {
+			e.start(h, o)
+			return func() { time.Sleep(30 * time.Second) }
+		},
+		"another worker": func(e *env, h *picky, o projector.Options) func() {
+			return func() {
+				w := e.start(h, o)
+				time.Sleep(30 * time.Second)
+				_ = w.stop()
+			}
+		},
+		"CatchUp": func(e *env, h *picky, o projector.Options) func() {
+			return func() {
+				_, err := projector.New(e.store, "p", "account", h, &o).CatchUp(e.t.Context(), 0)
+				e.ok(err)
+			}
+		},
+	}
+	for name, work := range work {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, mended := newEnv(t, nil), &atomic.Bool{}
+				h := renamedIsBad(mended)
+				admin := projector.NewAdmin(e.store, h)
+				e.spread(20, 10)
+				e.append("account-3", Renamed{"x"})
+				e.append("account-4", Renamed{"x"})
+				work := work(e, h, projector.Options{Lanes: 3, Tries: 1})
+				work()
+				for range 2 {
+					h.wiped()
+					e.ok(admin.Reset(t.Context(), "p", 1, false))
+					work()
+					if held := e.parkedHolds(); len(held) != 2 || len(versions(t, h)[0].Parked) != 2 {
+						t.Fatalf("parked again, and held: %v", held)
+					}
+				}
+				mended.Store(true)
+				h.wiped()
+				e.ok(admin.Reset(t.Context(), "p", 1, false))
+				work()
+				h.exact(t, e.all("account"))
+				if held := e.parkedHolds(); len(held) != 0 {
+					t.Errorf("behind a reset held: %v", held)
+				}
+			})
+		})
+	}
+}
+
+// What is held for a step that parks, and is never done, is released: by the session that
+// goes on, or by the one that takes over from a worker that died.
+func TestHoldOfAStepThatIsNotDone(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			e, mended := newEnv(t, nil), &atomic.Bool{}
+			h := renamedIsBad(mended)
+			var parking atomic.Int32
+			dying := make(chan struct{})
+			h.before = func(ctx context.Context, s projector.Step) error {
+				if len(s.Park) == 0 {
+					return nil
+				}
+				if parking.Add(1); len(e.parkedHolds()) != 1 {
+					t.Error("not held before it is parked")
+				}
+				mended.Store(true)
+				if dies {
+					close(dying)
+					<-ctx.Done()
+				}
+				return errOutage
+			}
+			e.append("account-3", Renamed{"x"})
+			w := e.start(h, projector.Options{Tries: 1, LeaseTTL: ttl})
+			if dies {
+				<-dying
+				w.kill()
+				e.start(h, projector.Options{Tries: 1, LeaseTTL: ttl})
+			}
+			time.Sleep(time.Minute)
+			h.exact(t, e.all("account"))
+			if held := e.parkedHolds(); len(held) != 0 || parking.Load() != 1 {
+				t.Errorf("held %v behind %d steps", held, parking.Load())
+			}
+		})
+	}
+}
+
+// The holds of other lanes, versions and projectors are not a session's to release.
+func TestHoldsOfOthersStay(t *testing.T) {
+	e, mended := newEnv(t, nil), &atomic.Bool{}
+	h := renamedIsBad(mended)
+	for i := range 10 {
+		e.append(stream(i), Renamed{"x"})
+	}
+	p := projector.New(e.store, "p", "account", h, &projector.Options{Lanes: 4, Tries: 1, Categories: []eventstore.Category{"other"}})
+	_, err := p.CatchUp(t.Context(), 0)
+	e.ok(err)
+	e.ok(e.store.SetHold(t.Context(), eventstore.Hold{Name: "projector/p/2/0/parked", Stream: "account-1"}))
+	e.ok(e.store.SetHold(t.Context(), eventstore.Hold{Name: p.HoldName() + "/parked", Stream: "other-none"})) // of a step that was not done
+	admin := projector.NewAdmin(e.store, h)
+	e.ok(admin.Pause(t.Context(), "p", 1))
+	e.ok(admin.Resume(t.Context(), "p", 1)) // each lane is claimed anew
+	e.spread(10, 10)
+	_, err = p.CatchUp(t.Context(), 0)
+	e.ok(err)
+	if held := e.parkedHolds(); len(held) != 11 {
+		t.Errorf("held %v", held)
+	}
+	e.ok(p.Unregister(t.Context()))
+	if all, err := e.store.ListHolds(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("behind Unregister held %v, %v", all, err)
+	}
+	e.ok(e.store.SetHold(t.Context(), eventstore.Hold{Name: p.HoldName(), Category: "other"})) // followed no longer
+	e.ok(e.store.SetHold(t.Context(), eventstore.Hold{Name: p.HoldName() + "/parked", Stream: "account-3"}))
+	e.ok(admin.Drop(t.Context(), "p", 1))
+	if all, err := e.store.ListHolds(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("behind Drop held %v, %v", all, err)
+	}
+	if !errors.Is(admin.Drop(t.Context(), "p", 1), projector.ErrNotRegistered) {
+		t.Error("dropped twice")
+	}
+}
