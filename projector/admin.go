@@ -101,12 +101,26 @@ func (a *Admin) Resume(ctx context.Context, name string, version int) error {
 func (v Version) Paused() bool { return slices.ContainsFunc(v.Lanes, Checkpoint.Paused) }
 
 // Reset has a version handle everything again from the beginning, parked keys included;
-// its effects happen again. A read model must be emptied with it: where it is kept in
-// PostgreSQL pgcheckpoint does both in one transaction; better, rebuild under a new
-// version, which readers do not see before it is done. A version that is paused stays so.
+// its effects happen again. A read model must be emptied with it, see [Admin.ResetWith];
+// better, rebuild under a new version, which readers do not see before it is done. A
+// version that is paused stays so.
 //
 // ErrTrimmed if what is to be handled is gone, unless acceptTrimmed.
 func (a *Admin) Reset(ctx context.Context, name string, version int, acceptTrimmed bool) error {
+	return a.ResetWith(ctx, name, version, acceptTrimmed, func(_ int, reset func([]Version) ([]Version, error)) error {
+		return a.control.Update(ctx, name, reset)
+	})
+}
+
+// ResetWith is Reset for a read model that is kept beside the checkpoints, and emptied in
+// the transaction that resets them: update has reset done to the versions of the projector
+// as Control.Update would, and whatever else belongs to it, by pgcheckpoint's UpdateTx for
+// one; version is the number of the one that is reset. It is not called where what is to be
+// handled again is gone.
+func (a *Admin) ResetWith(ctx context.Context, name string, version int, acceptTrimmed bool, update func(version int, reset func([]Version) ([]Version, error)) error) error {
+	if name == "" {
+		return invalidAdmin("the name of a projector", "none")
+	}
 	all, err := a.control.Versions(ctx, name)
 	if err == nil {
 		version, err = number(all, name, version)
@@ -114,23 +128,28 @@ func (a *Admin) Reset(ctx context.Context, name string, version int, acceptTrimm
 	if err != nil {
 		return err
 	}
+	chosen := numbered(all, version)
 	// Held first: what is behind the reset checkpoint is there and stays.
-	for _, v := range numbered(all, version) {
-		if err := a.hold(ctx, v, acceptTrimmed); err != nil {
-			return err
-		}
+	if err := a.holdAll(ctx, chosen, acceptTrimmed); err != nil {
+		return err
 	}
-	_, err = a.update(ctx, name, version, func(_ []Version, chosen []*Version) error {
-		for _, v := range chosen {
-			ResetVersion(v)
+	if err := update(version, func(all []Version) ([]Version, error) {
+		if _, err := number(all, name, version); err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	return err
+		for _, v := range numbered(all, version) {
+			v.reset()
+		}
+		return all, nil
+	}); err != nil {
+		return err
+	}
+	// And again: until then workers moved the holds to where the version was.
+	return a.holdAll(ctx, chosen, acceptTrimmed)
 }
 
-// ResetVersion sets a version back to the beginning, for use in Control.Update.
-func ResetVersion(v *Version) {
+// reset sets a version back to the beginning.
+func (v *Version) reset() {
 	for i, c := range v.Lanes {
 		v.Lanes[i] = Checkpoint{Epoch: c.Epoch + 1}
 		if c.Paused() {
@@ -138,6 +157,15 @@ func ResetVersion(v *Version) {
 		}
 	}
 	v.Parked = nil
+}
+
+func (a *Admin) holdAll(ctx context.Context, all []*Version, acceptTrimmed bool) error {
+	for _, v := range all {
+		if err := a.hold(ctx, v, acceptTrimmed); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hold holds all that a version follows.

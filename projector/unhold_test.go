@@ -166,3 +166,55 @@ func TestHoldsOfOthersStay(t *testing.T) {
 		t.Error("dropped twice")
 	}
 }
+
+// A reset holds what is to be handled again before it sets checkpoints back, and again
+// behind that: a worker that had looked before moves the hold to where the version was.
+func TestResetHoldsBeforeAndAfter(t *testing.T) {
+	e, l := newEnv(t, nil), newLedger()
+	e.spread(20, 4)
+	p := projector.New(e.store, "p", "account", l)
+	_, err := p.CatchUp(t.Context(), 0)
+	e.ok(err)
+	at := func() eventstore.Position {
+		t.Helper()
+		all, err := e.store.ListHolds(t.Context())
+		e.ok(err)
+		if len(all) != 1 {
+			t.Fatalf("holds %+v", all)
+		}
+		return all[0].Position
+	}
+	move := func() {
+		e.ok(e.store.SetHold(t.Context(), eventstore.Hold{Name: p.HoldName(), Category: "account", Position: 20}))
+	}
+	move()
+	admin, calls := projector.NewAdmin(e.store, l), 0
+	reset := func(version int, accept bool) error {
+		return admin.ResetWith(t.Context(), "p", version, accept, func(version int, reset func([]projector.Version) ([]projector.Version, error)) error {
+			if calls++; version != 1 || !accept && at() != 0 {
+				t.Errorf("version %d, held at %d when it is reset", version, at())
+			}
+			defer move()
+			return l.Update(t.Context(), "p", reset)
+		})
+	}
+	for _, version := range []int{1, 0} {
+		e.ok(reset(version, false))
+		if versions(t, l)[0].Lanes[0].Position != 0 || at() != 0 {
+			t.Errorf("held at %d behind a reset of %+v", at(), versions(t, l)[0].Lanes)
+		}
+	}
+	// What the function refuses is refused, and what is gone is not begun.
+	wantKind(t, admin.ResetWith(t.Context(), "p", 1, false, func(int, func([]projector.Version) ([]projector.Version, error)) error { return errOutage }), eventstore.ErrUnavailable)
+	move()
+	_, err = e.store.Trim(t.Context(), "account-0", 2, false)
+	e.ok(err)
+	calls = 0
+	wantKind(t, reset(1, false), eventstore.ErrTrimmed)
+	if calls != 0 {
+		t.Error("reset although it is gone")
+	}
+	e.ok(reset(1, true))
+	wantKind(t, reset(7, false), projector.ErrNotRegistered)
+	wantKind(t, admin.Reset(t.Context(), "", 1, false), eventstore.ErrInvalid)
+}

@@ -33,4 +33,8 @@ var switchBugs = area{"switch", "projector", []bug{
 		"if h.Name != name && h.Name != name+parkedHold {", "if h.Name != name {", "TestHoldsOfOthersStay"},
 	{"holds of any version released", "projector/unhold.go",
 		"if h.Name != name && h.Name != name+parkedHold {", "if false {", "TestHoldsOfOthersStay"},
+	{"reset before what it needs is held", "projector/admin.go",
+		"	if err := a.holdAll(ctx, chosen, acceptTrimmed); err != nil {\n		return err\n	}\n", "", "TestResetHolds"},
+	{"hold left where the version was before a reset", "projector/admin.go",
+		"	return a.holdAll(ctx, chosen, acceptTrimmed)\n", "	return nil\n", "TestResetHolds"},
 }}
