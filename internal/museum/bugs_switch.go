@@ -37,4 +37,10 @@ var switchBugs = area{"switch", "projector", []bug{
 		"	if err := a.holdAll(ctx, chosen, acceptTrimmed); err != nil {\n		return err\n	}\n", "", "TestResetHolds"},
 	{"hold left where the version was before a reset", "projector/admin.go",
 		"	return a.holdAll(ctx, chosen, acceptTrimmed)\n", "	return nil\n", "TestResetHolds"},
+	{"version that cannot be made stops the others", "projector/versioned.go",
+		"		return nil\n	}\n	err = p.Run(ctx)\n", "		return err\n	}\n	err = p.Run(ctx)\n", "TestVersionThatCannotBeMade"},
+	{"version that could not be made once is left for good", "projector/versioned.go",
+		"				case <-done:\n				default:\n					continue\n", "				case <-done:\n					continue\n				default:\n					continue\n", "TestVersionThatCannotBeMade"},
+	{"handler of a version that is nil", "projector/versioned.go",
+		"err == nil && h == nil {", "err != nil && h == nil {", "TestVersionThatCannotBeMade"},
 }}
