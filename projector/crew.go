@@ -67,6 +67,9 @@ func (p *Projector) runCrew(outer context.Context) error {
 	if p.leased {
 		c.leases.giveUp(outer)
 	}
+	if fenced(context.Cause(ctx)) {
+		p.releaseDropped(outer)
+	}
 	if outer.Err() != nil {
 		return outer.Err()
 	}

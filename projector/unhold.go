@@ -85,6 +85,32 @@ func releaseHolds(ctx context.Context, store *eventstore.Store, name string) err
 	return errors.Join(failed...)
 }
 
+// releaseDropped releases what a worker of a version that was dropped held behind the Drop,
+// which it had not seen yet. Whoever registers the version anew holds what it needs behind
+// that; what they may have held before is held again.
+func (p *Projector) releaseDropped(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
+	defer cancel()
+	all, err := p.versions(ctx)
+	if err == nil && p.version(all) != nil {
+		return
+	}
+	if err == nil {
+		err = p.Unregister(ctx)
+	}
+	if err == nil {
+		all, err = p.versions(ctx)
+	}
+	for _, leaf := range p.leaves() {
+		if v := leaf.version(all); v != nil && err == nil {
+			err = errors.Join(leaf.hold(ctx, leaf.lowest(v)), leaf.session(0).holdQueues(ctx, v.Parked))
+		}
+	}
+	if err != nil {
+		p.logger.WarnContext(ctx, "holds of a version that was dropped not released", "hold", p.HoldName(), "error", err)
+	}
+}
+
 // holdName is the name of the holds of a version, the same in all backends.
 func holdName(k Key) string {
 	return "projector/" + Key{Projector: k.base(), Version: k.Version}.String()

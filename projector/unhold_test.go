@@ -5,6 +5,7 @@ package projector_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -217,4 +218,81 @@ func TestResetHoldsBeforeAndAfter(t *testing.T) {
 	e.ok(reset(1, true))
 	wantKind(t, reset(7, false), projector.ErrNotRegistered)
 	wantKind(t, admin.Reset(t.Context(), "", 1, false), eventstore.ErrInvalid)
+}
+
+// A worker that looked just before its version was dropped, and moves the hold just after,
+// leaves none behind.
+func TestDropBesideABeat(t *testing.T) {
+	for i := range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			e := newEnv(t, nil)
+			h := &watched{ledger: newLedger()}
+			w := e.start(h, projector.Options{LeaseTTL: ttl})
+			e.ok(w.p.Wait(within(t), e.spread(10, 5)))
+			time.Sleep(10*time.Second + time.Duration(i)*time.Second)
+			e.ok(w.p.Wait(within(t), e.spread(10, 5)))
+			h.behind(func() { e.ok(projector.NewAdmin(e.store, h.ledger).Drop(context.Background(), "p", 1)) })
+			time.Sleep(time.Minute)
+			if all, err := e.store.ListHolds(t.Context()); err != nil || len(all) != 0 {
+				t.Errorf("held behind Drop: %+v, %v", all, err)
+			}
+			wantKind(t, w.stop(), eventstore.ErrFenced)
+		})
+	}
+}
+
+// Nor does it release what a version of that number holds that was registered anew, before
+// it sees that its own was dropped or while it releases.
+func TestDropAndRegisterAnew(t *testing.T) {
+	for looks := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			e, h := newEnv(t, nil), &watched{ledger: newLedger()}
+			w := e.start(h, projector.Options{LeaseTTL: ttl})
+			e.ok(w.p.Wait(within(t), e.spread(10, 5)))
+			anew := func() {
+				bad := renamedIsBad(&atomic.Bool{})
+				bad.ledger = h.ledger
+				e.append("account-3", Renamed{"x"})
+				_, err := projector.New(e.store, "p", "account", bad, &projector.Options{Tries: 1}).CatchUp(context.Background(), 0)
+				e.ok(err)
+			}
+			drop := func() { e.ok(projector.NewAdmin(e.store, h.ledger).Drop(context.Background(), "p", 1)) }
+			steps := []func(){drop, func() {}, func() {}}
+			steps = append(steps[:looks+1], anew)
+			h.behind(steps...)
+			time.Sleep(time.Minute)
+			all, err := e.store.ListHolds(t.Context())
+			e.ok(err)
+			category := len(all) > 0 && all[0].Category == "account" && all[0].Stream == ""
+			if parked := e.parkedHolds(); !category || len(parked) != 1 {
+				t.Errorf("registered anew after %d looks: %+v", looks, all)
+			}
+			_ = w.stop()
+		})
+	}
+}
+
+// watched is a ledger on which something is done just behind looks at its versions, once
+// each.
+type watched struct {
+	*ledger
+	mu   sync.Mutex
+	todo []func()
+}
+
+func (w *watched) behind(todo ...func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.todo = todo
+}
+
+func (w *watched) Versions(ctx context.Context, name string) ([]projector.Version, error) {
+	all, err := w.ledger.Versions(ctx, name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.todo) > 0 {
+		w.todo[0]()
+		w.todo = w.todo[1:]
+	}
+	return all, err
 }

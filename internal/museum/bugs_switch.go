@@ -43,4 +43,8 @@ var switchBugs = area{"switch", "projector", []bug{
 		"				case <-done:\n				default:\n					continue\n", "				case <-done:\n					continue\n				default:\n					continue\n", "TestVersionThatCannotBeMade"},
 	{"handler of a version that is nil", "projector/versioned.go",
 		"err == nil && h == nil {", "err != nil && h == nil {", "TestVersionThatCannotBeMade"},
+	{"hold moved behind a Drop stays", "projector/crew.go",
+		"	if fenced(context.Cause(ctx)) {\n", "	if false {\n", "TestDropBesideABeat"},
+	{"holds of a version that is registered anew released", "projector/unhold.go",
+		"	for _, leaf := range p.leaves() {\n		if v := leaf.version(all); v != nil && err == nil {\n", "	for _, leaf := range p.leaves() {\n		if v := leaf.version(all); v != nil && err != nil {\n", "TestDropAndRegisterAnew"},
 }}
