@@ -138,7 +138,7 @@ func (r *relay) try(ctx context.Context) (done bool, err error) {
 		}
 		plan[leaf.key] = d
 	}
-	err = r.p.control.Update(ctx, r.p.key.base(), func(found []Version) ([]Version, error) {
+	err = r.p.control.Update(ctx, r.p.key.Name(), func(found []Version) ([]Version, error) {
 		done = true
 		for i := range found {
 			if d, ok := plan[found[i].Key]; ok && !d.apply(&found[i]) {

@@ -113,5 +113,5 @@ func (p *Projector) releaseDropped(ctx context.Context) {
 
 // holdName is the name of the holds of a version, the same in all backends.
 func holdName(k Key) string {
-	return "projector/" + Key{Projector: k.base(), Version: k.Version}.String()
+	return "projector/" + Key{Projector: k.Name(), Version: k.Version}.String()
 }

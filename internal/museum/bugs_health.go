@@ -99,6 +99,4 @@ var projectorCommandBugs = area{"projector commands", "cmd/wattle", []bug{
 	{"switches before it has caught up", "cmd/wattle/projector_change.go",
 		"				if w.wait {\n					ctx, cancel := within(c.Context(), w.timeout)\n					defer cancel()\n					if err := p.waitFor(ctx, s, k, args[0], version); err != nil {\n						return err\n					}\n				}\n				if err",
 		"				if err", "TestProjectorWatchesWhatIsStuck"},
-	{"what rollback is told of parked keys not heard", "cmd/wattle/projector_change.go",
-		"a.Rollback(ctx, args[0], &o)", "a.Rollback(ctx, args[0], nil)", "TestProjectorVersions"},
 }}

@@ -48,3 +48,8 @@ var switchBugs = area{"switch", "projector", []bug{
 	{"holds of a version that is registered anew released", "projector/unhold.go",
 		"	for _, leaf := range p.leaves() {\n		if v := leaf.version(all); v != nil && err == nil {\n", "	for _, leaf := range p.leaves() {\n		if v := leaf.version(all); v != nil && err != nil {\n", "TestDropAndRegisterAnew"},
 }}
+
+var switchCommandBugs = area{"switch commands", "cmd/wattle", []bug{
+	{"what rollback is told of parked keys not heard", "cmd/wattle/projector_change.go",
+		"a.Rollback(ctx, args[0], &o)", "a.Rollback(ctx, args[0], nil)", "TestProjectorVersions"},
+}}

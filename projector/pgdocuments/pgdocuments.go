@@ -29,7 +29,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -115,16 +114,10 @@ func New(pool *pgxpool.Pool, o *Options) *Documents {
 // Keeps returns the checkpoints, which are a projector.Control.
 func (d *Documents) Keeps() projector.Checkpoints { return d.checkpoints }
 
-// nameOf is the projector's name without the backend.
-func nameOf(key projector.Key) string {
-	name, _, _ := strings.Cut(key.Projector, "/")
-	return name
-}
-
 // Step does a step and what f does, in one transaction.
 func (d *Documents) Step(ctx context.Context, s projector.Step, f func(ctx context.Context, tx guest.Tx) error) error {
 	return d.checkpoints.Step(ctx, s, func(ctx context.Context, tx pgx.Tx) error {
-		t := &transaction{sql: &d.sql, tx: tx, step: s, name: nameOf(s.Key)}
+		t := &transaction{sql: &d.sql, tx: tx, step: s, name: s.Key.Name()}
 		if err := f(ctx, t); err != nil {
 			return err
 		}
