@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/wattle-es/wattle/eventstore"
 )
@@ -100,12 +101,26 @@ func (a *Admin) Resume(ctx context.Context, name string, version int) error {
 func (v Version) Paused() bool { return slices.ContainsFunc(v.Lanes, Checkpoint.Paused) }
 
 // Reset has a version handle everything again from the beginning, parked keys included;
-// its effects happen again. A read model must be emptied with it: where it is kept in
-// PostgreSQL pgcheckpoint does both in one transaction; better, rebuild under a new
-// version, which readers do not see before it is done. A version that is paused stays so.
+// its effects happen again. A read model must be emptied with it, see [Admin.ResetWith];
+// better, rebuild under a new version, which readers do not see before it is done. A
+// version that is paused stays so.
 //
 // ErrTrimmed if what is to be handled is gone, unless acceptTrimmed.
 func (a *Admin) Reset(ctx context.Context, name string, version int, acceptTrimmed bool) error {
+	return a.ResetWith(ctx, name, version, acceptTrimmed, func(_ int, reset func([]Version) ([]Version, error)) error {
+		return a.control.Update(ctx, name, reset)
+	})
+}
+
+// ResetWith is Reset for a read model that is kept beside the checkpoints, and emptied in
+// the transaction that resets them: update has reset done to the versions of the projector
+// as Control.Update would, and whatever else belongs to it, by pgcheckpoint's UpdateTx for
+// one; version is the number of the one that is reset. It is not called where what is to be
+// handled again is gone.
+func (a *Admin) ResetWith(ctx context.Context, name string, version int, acceptTrimmed bool, update func(version int, reset func([]Version) ([]Version, error)) error) error {
+	if name == "" {
+		return invalidAdmin("the name of a projector", "none")
+	}
 	all, err := a.control.Versions(ctx, name)
 	if err == nil {
 		version, err = number(all, name, version)
@@ -113,23 +128,28 @@ func (a *Admin) Reset(ctx context.Context, name string, version int, acceptTrimm
 	if err != nil {
 		return err
 	}
+	chosen := numbered(all, version)
 	// Held first: what is behind the reset checkpoint is there and stays.
-	for _, v := range numbered(all, version) {
-		if err := a.hold(ctx, v, acceptTrimmed); err != nil {
-			return err
-		}
+	if err := a.holdAll(ctx, chosen, acceptTrimmed); err != nil {
+		return err
 	}
-	_, err = a.update(ctx, name, version, func(_ []Version, chosen []*Version) error {
-		for _, v := range chosen {
-			ResetVersion(v)
+	if err := update(version, func(all []Version) ([]Version, error) {
+		if _, err := number(all, name, version); err != nil {
+			return nil, err
 		}
-		return nil
-	})
-	return err
+		for _, v := range numbered(all, version) {
+			v.reset()
+		}
+		return all, nil
+	}); err != nil {
+		return err
+	}
+	// And again: until then workers moved the holds to where the version was.
+	return a.holdAll(ctx, chosen, acceptTrimmed)
 }
 
-// ResetVersion sets a version back to the beginning, for use in Control.Update.
-func ResetVersion(v *Version) {
+// reset sets a version back to the beginning.
+func (v *Version) reset() {
 	for i, c := range v.Lanes {
 		v.Lanes[i] = Checkpoint{Epoch: c.Epoch + 1}
 		if c.Paused() {
@@ -139,9 +159,18 @@ func ResetVersion(v *Version) {
 	v.Parked = nil
 }
 
+func (a *Admin) holdAll(ctx context.Context, all []*Version, acceptTrimmed bool) error {
+	for _, v := range all {
+		if err := a.hold(ctx, v, acceptTrimmed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // hold holds all that a version follows.
 func (a *Admin) hold(ctx context.Context, v *Version, acceptTrimmed bool) error {
-	name := "projector/" + Key{Projector: v.Key.base(), Version: v.Key.Version}.String()
+	name := holdName(v.Key)
 	if v.Scope.Stream != "" {
 		return a.setHold(ctx, eventstore.Hold{Name: name, Stream: v.Scope.Stream}, acceptTrimmed)
 	}
@@ -214,12 +243,17 @@ type SwitchOptions struct {
 	// lowest lane; what it lacks it handles after the switch. 0 means DefaultMaxBehind, but
 	// no more than a tenth of what the live one has come through.
 	MaxBehind uint64
-	// Force switches however far it is behind.
+	// Force switches however far it is behind. A version that is ahead of the live one (which
+	// was reset, say) is refused all the same.
 	Force bool
 	// LeaveParked switches although keys are parked in the live version. What waits there
 	// has had no effects outside of the read model yet, and never will: the new version
 	// takes the live one to have had all through the place where it stands.
 	LeaveParked bool
+	// TakeParked switches although keys are parked in the version that is to become live.
+	// Readers then see these keys as they stood, and wait for them, until they are retried
+	// or skipped there.
+	TakeParked bool
 	// Compare, if given, is called first with the numbers of both; an error of it leaves
 	// everything as it is.
 	Compare func(ctx context.Context, live, next int) error
@@ -275,23 +309,45 @@ func (o *SwitchOptions) takeOver(all []Version, next *Version) error {
 	if next.Role == Live {
 		return nil
 	}
+	if len(next.Parked) > 0 && !o.TakeParked {
+		return &eventstore.Error{Kind: eventstore.ErrParked, Op: "switch " + next.Key.String(), Wanted: "no parked keys in the version that becomes live",
+			Found: next.parkedKeys(), Hint: "retry or skip them first, or take them along: then readers see these keys as they stood, until they are retried or skipped"}
+	}
 	if i >= 0 {
 		live := &all[i]
 		if len(live.Parked) > 0 && !o.LeaveParked {
 			return &eventstore.Error{Kind: eventstore.ErrParked, Op: "switch " + next.Key.String(), Wanted: "no parked keys in the live version, " + live.Key.String(),
-				Found: fmt.Sprintf("%d, as %s", len(live.Parked), live.Parked[0]), Hint: "retry or skip them first, or leave them: then they never have effects outside of the read model"}
+				Found: live.parkedKeys(), Hint: "retry or skip them first, or leave them: then they never have effects outside of the read model"}
 		}
 		if behind := live.aheadOf(next); behind > o.most(live) && !o.Force {
 			return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "switch " + next.Key.String(), Wanted: fmt.Sprintf("a version at most %d positions behind the live one", o.most(live)),
 				Found: fmt.Sprintf("%d", behind), Hint: "wait until it is built (wattle projector show), or force it"}
 		}
-		next.Quiet = live.done()
+		done := live.done()
+		if lane, ok := next.beyond(done); ok {
+			return &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "switch " + next.Key.String(), Wanted: "a version that nowhere is ahead of the live one, " + live.Key.String(),
+				Found: fmt.Sprintf("lane %d, at position %d, ahead of it", lane, next.place(next.Lanes[lane])),
+				Hint:  "wait until the live version has come there: what lies between would never have effects outside of the read model"}
+		}
+		next.Quiet = done
 		live.Role = Shadow
 		live.Fence(live.holderBehind())
 	}
 	next.Role = Live
 	next.Fence(next.holderBehind())
 	return nil
+}
+
+// parkedKeys names the parked keys of a version, not too many, and tells of the first.
+func (v *Version) parkedKeys() string {
+	var names []string
+	for _, k := range v.Parked[:min(len(v.Parked), maxReasons)] {
+		names = append(names, strconv.Quote(k.StreamKey))
+	}
+	if len(v.Parked) > len(names) {
+		names = append(names, "…")
+	}
+	return fmt.Sprintf("%d (%s), as %s", len(v.Parked), strings.Join(names, ", "), v.Parked[0])
 }
 
 // holderBehind is who holds the lanes behind a change: nobody, or the pause.
@@ -339,9 +395,21 @@ func (v *Version) done() []uint64 {
 	return slots
 }
 
+// beyond returns a lane of the version that has come further than what is done, of however
+// many lanes that is.
+func (v *Version) beyond(done []uint64) (lane int, ok bool) {
+	for s := range eventstore.Slot(eventstore.Slots) {
+		if lane = LaneOf(s, len(v.Lanes)); v.place(v.Lanes[lane]) > done[LaneOf(s, len(done))] {
+			return lane, true
+		}
+	}
+	return 0, false
+}
+
 // Rollback makes the version live again that the live one stands in the shadow of: the
-// highest version below it that is still there, however far behind that is and whatever
-// is parked. It returns its number.
+// highest version below it that is still there, however far behind that is. It returns its
+// number. ErrParked if keys are parked in the one or the other, unless the options say so,
+// as for Switch: what the live one has parked the old one has passed quietly.
 func (a *Admin) Rollback(ctx context.Context, name string, o *SwitchOptions) (version int, err error) {
 	all, err := a.control.Versions(ctx, name)
 	if err != nil {
@@ -363,7 +431,7 @@ func (a *Admin) Rollback(ctx context.Context, name string, o *SwitchOptions) (ve
 		o = &SwitchOptions{}
 	}
 	// It is instant: what the old version lacks it handles after the switch.
-	return version, a.Switch(ctx, name, version, &SwitchOptions{Force: true, LeaveParked: true, Compare: o.Compare})
+	return version, a.Switch(ctx, name, version, &SwitchOptions{Force: true, LeaveParked: o.LeaveParked, TakeParked: o.TakeParked, Compare: o.Compare})
 }
 
 // Drop removes a version: its checkpoints, parked keys and holds. Its read model is the
@@ -394,33 +462,7 @@ func (a *Admin) Drop(ctx context.Context, name string, version int) error {
 	if err != nil {
 		return err
 	}
-	for _, v := range gone {
-		if err := a.release(ctx, v); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// release gives up the holds of a version.
-func (a *Admin) release(ctx context.Context, v Version) error {
-	name := "projector/" + Key{Projector: v.Key.base(), Version: v.Key.Version}.String()
-	for _, k := range v.Parked {
-		for _, q := range k.Queue {
-			if err := a.store.ReleaseHold(ctx, name+parkedHold, "", q.Stream); err != nil {
-				return err
-			}
-		}
-	}
-	if v.Scope.Stream != "" {
-		return a.store.ReleaseHold(ctx, name, "", v.Scope.Stream)
-	}
-	for _, c := range v.Scope.Categories {
-		if err := a.store.ReleaseHold(ctx, name, c, ""); err != nil {
-			return err
-		}
-	}
-	return nil
+	return releaseHolds(ctx, a.store, holdName(gone[0].Key))
 }
 
 // Retry has the worker handle the entries of a parked key again, those of all parked

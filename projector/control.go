@@ -195,11 +195,12 @@ func (c Checkpoint) Paused() bool { return c.Holder == pausedHolder }
 // nobody says if no instance was granted the epoch: the lane was changed from outside.
 func (c Checkpoint) nobody() bool { return c.Holder.IsZero() || c.Paused() }
 
-// base is the projector's name of a key, without the backend.
-func (k Key) base() string {
+// Name is the projector's name, without the backend's that may stand behind it where
+// categories lie in several.
+func (k Key) Name() string {
 	name, _, _ := strings.Cut(k.Projector, "/")
 	return name
 }
 
 // Of says if the key is of a projector, or of one of its backends.
-func (k Key) Of(projector string) bool { return projector == "" || k.base() == projector }
+func (k Key) Of(projector string) bool { return projector == "" || k.Name() == projector }

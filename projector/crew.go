@@ -67,6 +67,9 @@ func (p *Projector) runCrew(outer context.Context) error {
 	if p.leased {
 		c.leases.giveUp(outer)
 	}
+	if fenced(context.Cause(ctx)) {
+		p.releaseDropped(outer)
+	}
 	if outer.Err() != nil {
 		return outer.Err()
 	}
@@ -289,4 +292,4 @@ func (t *team) wait() {
 // leasePrefix is what the names of all leases of a version begin with.
 func (p *Projector) leasePrefix() string { return leasePrefixOf(p.key) }
 
-func leasePrefixOf(k Key) string { return fmt.Sprintf("projector/%s/%d/", k.base(), k.Version) }
+func leasePrefixOf(k Key) string { return fmt.Sprintf("projector/%s/%d/", k.Name(), k.Version) }

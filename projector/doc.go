@@ -53,7 +53,8 @@
 // A version that is registered while another one is live is its shadow: it never
 // overtakes the live one, and its handler is told to keep [Quiet]. [Admin.Switch] makes it
 // live in one step; it then has the effects behind the place where the old one stood, and
-// the old one becomes the shadow. [Reader] follows; [Versioned] runs all there are.
+// the old one becomes the shadow. What is parked has had none, so no version with parked
+// keys is left, nor taken, unless that is asked for. [Reader] follows; [Versioned] runs all there are.
 //
 // Every change from outside ([Admin], [Projector.SetLanes]) is one atomic update that
 // fences the lanes it concerns; workers lose the step they are at, load anew, and find

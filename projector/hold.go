@@ -20,7 +20,7 @@ type held struct {
 // HoldName is the name of the holds that a projector keeps, one in each of its
 // categories or one on its stream: "projector/name/version/lane". It is the same in
 // all backends.
-func (p *Projector) HoldName() string { return "projector/" + p.whole.String() }
+func (p *Projector) HoldName() string { return holdName(p.whole) }
 
 // hold sets the holds at a checkpoint. When it returns nil, all that is behind
 // the checkpoint is there and stays. It is never called for a place that is ahead
@@ -80,27 +80,20 @@ func (p *Projector) moveHold(ctx context.Context, kept Checkpoint) {
 	}
 }
 
-// Unregister releases the projector's holds: what it has not come to may be
-// trimmed from now on. The checkpoint stays. Call it when the projector is given
-// up for good; a Run or CatchUp afterwards registers it again.
+// Unregister releases the projector's holds: what it has not come to, and what waits under
+// parked keys, may be trimmed from now on. The checkpoint stays. Call it when the projector
+// is given up for good; a Run or CatchUp afterwards registers it again.
 func (p *Projector) Unregister(ctx context.Context) error {
 	if p.mistake != nil {
 		return p.mistake
 	}
-	if len(p.parts) > 0 {
-		var failed []error
-		for _, part := range p.parts {
-			failed = append(failed, part.inBackend(part.Unregister(ctx)))
-		}
-		return errors.Join(failed...)
+	if err := releaseHolds(ctx, p.store, p.HoldName()); err != nil {
+		return err
 	}
-	for _, h := range p.source.holds(Checkpoint{}) {
-		if err := p.store.ReleaseHold(ctx, p.HoldName(), h.Category, h.Stream); err != nil {
-			return err
-		}
+	for _, leaf := range p.leaves() {
+		leaf.mu.Lock()
+		leaf.held = held{}
+		leaf.mu.Unlock()
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.held = held{}
 	return nil
 }

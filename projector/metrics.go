@@ -48,7 +48,7 @@ func newMetrics(store *eventstore.Store, key Key, backend, destination string) (
 	m.meter = store.MeterProvider().Meter(eventstore.ScopeName)
 	attributes := []attribute.KeyValue{
 		eventstore.AttrSystem.String(eventstore.System), eventstore.AttrOperation.String("process"), eventstore.AttrDestination.String(destination),
-		AttrGroup.String(fmt.Sprintf("%s/%d", key.base(), key.Version)),
+		AttrGroup.String(fmt.Sprintf("%s/%d", key.Name(), key.Version)),
 	}
 	if backend != "" {
 		attributes = append(attributes, AttrBackend.String(backend))

@@ -107,7 +107,7 @@ func (o *ReactorOptions[E, C]) react(ctx context.Context, key Key, e Event[E]) e
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := o.Issue(ctx, Command[C]{ID: CommandUUID(key.base(), e.Entry, i), Entry: e.Entry, Value: c}); err != nil {
+		if err := o.Issue(ctx, Command[C]{ID: CommandUUID(key.Name(), e.Entry, i), Entry: e.Entry, Value: c}); err != nil {
 			return err
 		}
 	}

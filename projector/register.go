@@ -69,7 +69,7 @@ func (p *Projector) gone(ctx context.Context, failed error) error {
 // versions lists the versions of the projector, in all backends.
 func (p *Projector) versions(ctx context.Context) (all []Version, err error) {
 	err = contained(func() error {
-		all, err = p.control.Versions(ctx, p.key.base())
+		all, err = p.control.Versions(ctx, p.key.Name())
 		return err
 	})
 	return all, err
@@ -93,7 +93,7 @@ func (p *Projector) lowest(v *Version) Checkpoint {
 
 // register makes the version known, in every backend, and returns all versions.
 func (p *Projector) register(ctx context.Context) (all []Version, err error) {
-	name := p.key.base()
+	name := p.key.Name()
 	if all, err = p.versions(ctx); err != nil || p.known(all) {
 		return all, err
 	}
@@ -148,7 +148,7 @@ func (p *Projector) add(all []Version) []Version {
 			v.Role = Shadow
 		}
 		// The versions of all backends have as many lanes: a worker has a lane in all.
-		if other.Key.base() == p.key.base() && other.Key.Version == p.key.Version {
+		if other.Key.Name() == p.key.Name() && other.Key.Version == p.key.Version {
 			v.Lanes = make([]Checkpoint, len(other.Lanes))
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // ErrInvalid for a handler without Control, a version that is paused, or, where the
 // control is private to this process, while Run is on. ErrLeaseLost if this process was
 // held up for longer than the TTL meanwhile; ErrOverloaded if CatchUp or others took lanes
-// each time.
+// each time, or if lanes of a shadow would have to overtake the live version's.
 func (p *Projector) SetLanes(ctx context.Context, lanes int) error {
 	switch {
 	case p.mistake != nil:
@@ -125,6 +125,7 @@ func (r *relay) try(ctx context.Context) (done bool, err error) {
 		if v == nil {
 			return false, NotRegistered(leaf.key)
 		}
+		leaf.lay(all)
 		if v.Paused() {
 			return false, r.p.invalid("lanes that can be worked on", "that they are paused: resume them first")
 		}
@@ -137,7 +138,7 @@ func (r *relay) try(ctx context.Context) (done bool, err error) {
 		}
 		plan[leaf.key] = d
 	}
-	err = r.p.control.Update(ctx, r.p.key.base(), func(found []Version) ([]Version, error) {
+	err = r.p.control.Update(ctx, r.p.key.Name(), func(found []Version) ([]Version, error) {
 		done = true
 		for i := range found {
 			if d, ok := plan[found[i].Key]; ok && !d.apply(&found[i]) {
@@ -225,6 +226,12 @@ func (r *relay) claim(ctx context.Context, s *session) error {
 func (r *relay) bring(ctx context.Context, s *session, top Checkpoint) error {
 	place := s.p.source.place
 	for place(s.cur) < place(top) {
+		// What a shadow passed before the live version did would have no effects: it is quiet,
+		// and takes that one to have had them when it becomes live.
+		if limit, ok := s.p.top(s.cursor()); ok && s.lane.Role == Shadow && place(limit) < place(top) {
+			return &eventstore.Error{Kind: eventstore.ErrOverloaded, Op: "set lanes of " + s.p.key.String(), Wanted: fmt.Sprintf("lane %d to go on to position %d", s.key.Lane, place(top)),
+				Found: fmt.Sprintf("that the live version has come to %d there", place(limit)), Hint: "try again when the live version has come further: its shadow does not overtake it"}
+		}
 		if err := r.keep(ctx); err != nil {
 			return err
 		}

@@ -84,6 +84,7 @@ func (s *session) open(ctx context.Context) error {
 	if s.p.control == nil { // else one hold for all lanes is kept at the lowest
 		return s.overtaken(ctx, s.p.hold(ctx, s.cur))
 	}
+	s.forgetHolds(ctx)
 	return s.holdParked(ctx)
 }
 
@@ -134,6 +135,7 @@ func (s *session) write(ctx context.Context, st Step) error {
 	if q := (quiet{role: s.lane.Role, places: s.lane.Quiet, seqnos: s.p.o.Stream != ""}); q.role != Live || len(q.places) > 0 {
 		ctx = context.WithValue(ctx, quietKey{}, q)
 	}
+	free := !s.owned && s.kept.nobody()
 	if err := s.p.handle(ctx, st); err != nil {
 		return err
 	}
@@ -147,6 +149,9 @@ func (s *session) write(ctx context.Context, st Step) error {
 	if len(st.Park)+len(st.Unpark) > 0 {
 		s.p.parkedIn(s)
 	}
+	if free { // it was changed from outside, parked keys perhaps
+		s.releaseStray(ctx)
+	}
 	return nil
 }
 
@@ -155,7 +160,14 @@ func (s *session) claim(ctx context.Context) error {
 	if s.owned {
 		return nil
 	}
-	return s.write(ctx, Step{To: s.cur})
+	free := s.kept.nobody()
+	if err := s.write(ctx, Step{To: s.cur}); err != nil {
+		return err
+	}
+	if !free { // from one who is gone, perhaps in the middle of a step
+		s.releaseStray(ctx)
+	}
+	return nil
 }
 
 // step looks at the store once and handles what is there. end says that nothing

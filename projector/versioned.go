@@ -5,6 +5,7 @@ package projector
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 
@@ -40,7 +41,8 @@ func (v *Versioned) Reader() *Reader { return NewReader(v.store, v.name, v.contr
 
 // Run works on all versions until ctx ends, or until one fails as [Projector.Run] does.
 // Versions that are registered while it runs are found within five seconds, and those
-// that are dropped are left.
+// that are dropped are left. One whose handler cannot be made, since this process does not
+// know it yet, say, is left to others and tried again every five seconds.
 func (v *Versioned) Run(outer context.Context) error {
 	ctx, stop := context.WithCancelCause(outer)
 	defer stop(nil)
@@ -123,7 +125,13 @@ func (v *Versioned) versions(ctx context.Context) (numbers []int, err error) {
 }
 
 func (v *Versioned) projector(version int) (*Projector, error) {
-	h, err := v.handler(version)
+	var h Handler
+	err := contained(func() (err error) {
+		if h, err = v.handler(version); err == nil && h == nil {
+			err = &eventstore.Error{Kind: eventstore.ErrInvalid, Op: "project", Wanted: "a handler of version " + strconv.Itoa(version) + " of projector " + v.name, Found: "nil"}
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -132,11 +140,12 @@ func (v *Versioned) projector(version int) (*Projector, error) {
 	return New(v.store, v.name, v.category, h, &o), nil
 }
 
-// run works on one version until it is dropped.
+// run works on one version until it is dropped, or not at all if it has no handler.
 func (v *Versioned) run(ctx context.Context, version int) error {
 	p, err := v.projector(version)
 	if err != nil {
-		return err
+		v.store.Logger().WarnContext(ctx, "version without a handler here; the others go on, and it is tried again", "projector", v.name, "version", version, "error", err)
+		return nil
 	}
 	err = p.Run(ctx)
 	if errors.Is(err, eventstore.ErrFenced) {

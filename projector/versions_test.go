@@ -274,32 +274,6 @@ func TestSwitchRefusesWhatIsNotBuilt(t *testing.T) {
 	})
 }
 
-// Keys that are parked in the live version are owed their effects: it is not switched
-// away from by accident.
-func TestSwitchRefusesToLeaveParkedKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newEnv(t, nil)
-		h := newPicky(func(e eventstore.Entry) error {
-			if e.Stream == "account-1" {
-				return errBad
-			}
-			return nil
-		})
-		a := e.start(h, projector.Options{Tries: 1})
-		e.ok(a.p.Wait(within(t), e.spread(21, 4)))
-		admin := projector.NewAdmin(e.store, h)
-		v, err := admin.Rebuild(t.Context(), "p", false)
-		e.ok(err)
-		if err := admin.Switch(t.Context(), "p", v, nil); !errors.Is(err, eventstore.ErrParked) {
-			t.Errorf("switched: %v", err)
-		}
-		e.ok(admin.Switch(t.Context(), "p", v, &projector.SwitchOptions{LeaveParked: true, Force: true}))
-		if back, err := admin.Rollback(t.Context(), "p", nil); back != 1 || err != nil {
-			t.Errorf("rolled back to %d: %v", back, err)
-		}
-	})
-}
-
 // So many versions of all projectors are built at once, and no more.
 func TestRebuildsAreCapped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

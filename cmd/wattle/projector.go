@@ -178,7 +178,7 @@ func (p *projecting) say(line string, out doneJSON) error {
 // names lists the projectors of a store, without backends and versions.
 func names(all []projector.Version) (list []string) {
 	for _, v := range all {
-		list = append(list, baseName(v.Key.Projector))
+		list = append(list, v.Key.Name())
 	}
 	slices.Sort(list)
 	return slices.Compact(list)

@@ -178,8 +178,8 @@ again. The old one goes on in the shadow, so that wattle projector rollback is i
 
 A version that is more than --max-behind positions behind is refused, unless --force is given:
 what it lacks it handles after the switch. So is leaving parked keys of the live version, unless
---leave-parked is given. With --wait it waits first until the version has
-caught up, to within ten seconds.`,
+--leave-parked is given, and a version with parked keys of its own, unless --take-parked is. With
+--wait it waits first until the version has caught up, to within ten seconds.`,
 		Example: `  wattle projector switch balances 2 --wait --timeout 10m`,
 		Args:    arguments("NAME", "VERSION"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -208,10 +208,16 @@ caught up, to within ten seconds.`,
 		ValidArgsFunction: p.completeThenVersions,
 	}
 	c.Flags().Uint64Var(&o.MaxBehind, "max-behind", 0, fmt.Sprintf("how many positions it may lack (default %d, but no more than a tenth of what the live one has come through)", projector.DefaultMaxBehind))
-	c.Flags().BoolVar(&o.LeaveParked, "leave-parked", false, "switch although keys are parked in the live version: what waits there never has effects outside of the read model")
+	parkedFlags(c, &o)
 	c.Flags().BoolVar(&o.Force, "force", false, "switch however far it is behind")
 	w.flags(c, "wait until it has caught up, then switch")
 	return c
+}
+
+// parkedFlags adds --leave-parked and --take-parked.
+func parkedFlags(c *cobra.Command, o *projector.SwitchOptions) {
+	c.Flags().BoolVar(&o.LeaveParked, "leave-parked", false, "switch although keys are parked in the live version: what waits there never has effects outside of the read model")
+	c.Flags().BoolVar(&o.TakeParked, "take-parked", false, "switch although keys are parked in the version that becomes live: readers see them as they stood until they are retried or skipped")
 }
 
 // refusedIfInvalid tells a rule of projectors from a command line that is wrong.
@@ -223,21 +229,28 @@ func refusedIfInvalid(err error) error {
 }
 
 func (p *projecting) rollbackCommand() *cobra.Command {
-	return &cobra.Command{
+	var o projector.SwitchOptions
+	c := &cobra.Command{
 		Use:   "rollback NAME",
 		Short: "make the version before the live one live again",
 		Long: `Rollback makes the highest version below the live one live, at once, however far it is behind:
-what it lacks it handles then. It prints its number.`,
+what it lacks it handles then. It prints its number.
+
+Leaving parked keys of the live version is refused, unless --leave-parked is given: the version
+before has passed their entries without effects. So is a version with parked keys of its own,
+unless --take-parked is.`,
 		Example: `  wattle projector rollback balances`,
 		Args:    arguments("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
 			return p.changed(c, args[0], func(ctx context.Context, a *projector.Admin) (string, error) {
-				version, err := a.Rollback(ctx, args[0], nil)
+				version, err := a.Rollback(ctx, args[0], &o)
 				return fmt.Sprintf("version %d is live", version), err
 			})
 		},
 		ValidArgsFunction: p.completeNames,
 	}
+	parkedFlags(c, &o)
+	return c
 }
 
 func (p *projecting) dropCommand() *cobra.Command {

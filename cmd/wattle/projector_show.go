@@ -133,7 +133,7 @@ func (p *projecting) list(ctx context.Context, s *open.Store, keepers []open.Kee
 		}
 		seen := map[projector.Key]bool{}
 		for _, v := range versions {
-			key := projector.Key{Projector: baseName(v.Key.Projector), Version: v.Key.Version}
+			key := projector.Key{Projector: v.Key.Name(), Version: v.Key.Version}
 			if seen[key] {
 				continue
 			}
@@ -149,11 +149,6 @@ func (p *projecting) list(ctx context.Context, s *open.Store, keepers []open.Kee
 		}
 	}
 	return p.app.printList(list, rows)
-}
-
-func baseName(name string) string {
-	base, _, _ := strings.Cut(name, "/")
-	return base
 }
 
 // showing is what the flags of show say.

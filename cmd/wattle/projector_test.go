@@ -89,7 +89,8 @@ func (p *projection) times(at eventstore.Position) int {
 	return p.handled[at]
 }
 
-// run runs two workers of all versions until stop is called.
+// run runs two workers of all versions until stop is called. When it returns one of them
+// has registered the projector.
 func (p *projection) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var working sync.WaitGroup
@@ -104,6 +105,10 @@ func (p *projection) run() (stop func()) {
 	}
 	stop = sync.OnceFunc(func() { cancel(); working.Wait() })
 	p.t.Cleanup(stop)
+	until(p.t, "the projector to be registered", func() bool {
+		all, err := p.control.Versions(p.t.Context(), "p")
+		return err == nil && len(all) > 0
+	})
 	return stop
 }
 
@@ -165,7 +170,6 @@ func TestProjectorBesideWorkers(t *testing.T) {
 	p.cli("list").wants(t, 0, "NAME")
 	p.cli("show", "p").wants(t, exitNotFound, "projector p", "wattle projector list")
 	p.run()
-	until(t, "the projector to be registered", func() bool { return p.cli("show", "p").code == 0 })
 	first := p.append("good", keys...)
 	p.waited(first)
 	p.ready()
@@ -276,8 +280,12 @@ func TestProjectorVersions(t *testing.T) {
 	if !strings.Contains(r.out, "p     1        shadow") || !strings.Contains(r.out, "p     2        live") {
 		t.Errorf("found\n%s", r.out)
 	}
-	p.waited(p.append("good", keys...))
-	p.cli("rollback", "p").wants(t, 0, "version 1 is live")
+	p.append("bad", "a")
+	p.waited(p.append("good", keys[1:]...))
+	until(t, "a parked key", func() bool { return len(p.parked("parked")) == 1 })
+	p.cli("rollback", "p").wants(t, exitRefused, "no parked keys in the live version", `1 ("a")`)
+	p.cli("rollback", "p", "--leave-parked").wants(t, 0, "version 1 is live")
+	p.cli("switch", "p", "2", "--force").wants(t, exitRefused, "no parked keys in the version that becomes live", `1 ("a")`)
 	if h := p.show(); h.Version != 1 {
 		t.Errorf("%+v", h)
 	}

@@ -55,7 +55,9 @@ var pgdocumentsBugs = area{"pgdocuments", "projector/pgdocuments", []bug{
 	{"documents as jsonb", "projector/pgdocuments/pgdocuments.go",
 		"	data json,\n", "	data jsonb,\n", "TestDocuments"},
 	{"reset leaves the documents", "projector/pgdocuments/pgdocuments.go",
-		"		_, err := tx.Exec(ctx, d.sql.clear, name, version)\n		return all, err", "		return all, nil", "TestReset"},
+		"_, err = tx.Exec(ctx, d.sql.clear, name, version)", "_ = tx", "TestReset"},
+	{"reset empties what cannot be made again", "projector/pgdocuments/pgdocuments.go",
+		"admin.ResetWith(ctx, name, version, acceptTrimmed, ", "admin.ResetWith(ctx, name, version, true, ", "TestReset"},
 	{"missing table blamed on an entry", "projector/pgdocuments/tx.go",
 		"	return docs, t.failed(t.tx.SendBatch(ctx, b).Close())\n", "	return docs, projector.NewEntryError(t.step.Batch, t.tx.SendBatch(ctx, b).Close())\n", "TestNoTable"},
 }}

@@ -78,7 +78,7 @@ var lanesBugs = area{"lanes", "projector", []bug{
 		"	case q.role == Shadow:\n		return true\n",
 		"", "TestShadow|TestSwitching"},
 	{"effects had again after a switch", "projector/admin.go",
-		"		next.Quiet = live.done()\n",
+		"		next.Quiet = done\n",
 		"", "TestSwitching"},
 	{"old version works on after a switch", "projector/admin.go",
 		"		live.Fence(live.holderBehind())\n",

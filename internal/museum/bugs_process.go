@@ -4,10 +4,10 @@ package main
 
 var reactorBugs = area{"reactor", "projector", []bug{
 	{"command under a new ID each time", "projector/reactor.go",
-		"Command[C]{ID: CommandUUID(key.base(), e.Entry, i), ",
+		"Command[C]{ID: CommandUUID(key.Name(), e.Entry, i), ",
 		"Command[C]{ID: eventstore.DeriveUUID(eventstore.NewUUID(), i), ", "TestReactorCrashAtEveryStep"},
 	{"command's ID by the reactor's version", "projector/reactor.go",
-		"CommandUUID(key.base(), e.Entry, i)",
+		"CommandUUID(key.Name(), e.Entry, i)",
 		"CommandUUID(key.String(), e.Entry, i)", "TestReactorRebuiltIssuesNothingTwice"},
 	{"command's ID without the entry's time", "projector/reactor.go",
 		"	u[6] = u[6]&0x0f | 7<<4",

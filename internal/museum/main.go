@@ -46,6 +46,7 @@ var areas = []area{
 	loanBugs, deadlineBugs, bankBugs, bankWorkersBugs, bankpgBugs,
 	cliBugs, loadBugs, costBugs,
 	peersBugs,
+	switchBugs, switchCommandBugs,
 	pglogWireBugs,
 	clusterBugs,
 	pglogVerifyBugs,

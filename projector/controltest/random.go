@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -145,8 +144,7 @@ func (m *machine) step(t *rapid.T) {
 		s.Skipped = append(s.Skipped, drawParked(t))
 	}
 	same(t, fmt.Sprintf("Save of %v from %v to %v", s.Key, s.From, s.To), told(m.c.Save(m.ctx, s)), told(m.model.Save(m.ctx, s)))
-	base, _, _ := strings.Cut(s.Key.Projector, "/")
-	m.check(t, base)
+	m.check(t, s.Key.Name())
 	m.records(t, s.Key) // also of a version that is not registered
 }
 

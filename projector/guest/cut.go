@@ -79,7 +79,7 @@ func (h *host) badReply(op handler.Op, wanted, found string) error {
 }
 
 func request(op handler.Op, key projector.Key, c *call) *handler.Request {
-	return &handler.Request{Op: op, Projector: ofKey(key).name, ProjectorVersion: key.Version, Events: c.entries}
+	return &handler.Request{Op: op, Projector: key.Name(), ProjectorVersion: key.Version, Events: c.entries}
 }
 
 // entry is an entry as a handler sees it.

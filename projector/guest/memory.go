@@ -9,7 +9,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/wattle-es/wattle/projector"
@@ -31,10 +30,7 @@ type of struct {
 	version int
 }
 
-func ofKey(key projector.Key) of {
-	name, _, _ := strings.Cut(key.Projector, "/") // the backend's name stands behind it
-	return of{name, key.Version}
-}
+func ofKey(key projector.Key) of { return of{key.Name(), key.Version} }
 
 // Keeps returns the checkpoints, which are a projector.Control.
 func (m *MemoryDocuments) Keeps() projector.Checkpoints { return &m.kept }

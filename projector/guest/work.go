@@ -194,7 +194,7 @@ func (w *work) gather(c *call, reply *handler.Reply) {
 
 // have has an effect, once for its ID wherever IDs are known.
 func (w *work) have(ctx context.Context, f *effect) error {
-	name := ofKey(w.key).name
+	name := w.key.Name()
 	one := []eventstore.Entry{f.entry}
 	for i, c := range f.commands {
 		if w.o.Issue == nil {

@@ -6,19 +6,12 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/wattle-es/wattle/eventstore"
 	"github.com/wattle-es/wattle/projector"
 )
 
 var _ projector.Control = (*Checkpoints)(nil)
-
-// baseOf is a projector's name without that of a backend.
-func baseOf(name string) string {
-	base, _, _ := strings.Cut(name, "/")
-	return base
-}
 
 func (c *Checkpoints) versionsStream(base string) eventstore.Stream {
 	return eventstore.Stream(string(c.category) + "-versions/" + base)
@@ -184,7 +177,7 @@ func (c *Checkpoints) Lane(ctx context.Context, key projector.Key) (projector.La
 		if err != nil {
 			return l, err
 		}
-		h, err := c.store.Head(ctx, c.versionsStream(baseOf(key.Projector)))
+		h, err := c.store.Head(ctx, c.versionsStream(key.Name()))
 		if err != nil || h.Last == versions {
 			return l, err
 		}
@@ -197,7 +190,7 @@ func (c *Checkpoints) Lane(ctx context.Context, key projector.Key) (projector.La
 
 // lane reads a lane, the checkpoint first, and the mark of the versions it was read with.
 func (c *Checkpoints) lane(ctx context.Context, key projector.Key) (l projector.Lane, _ eventstore.Mark, err error) {
-	versions, err := c.last(ctx, c.versionsStream(baseOf(key.Projector)))
+	versions, err := c.last(ctx, c.versionsStream(key.Name()))
 	if err != nil {
 		return l, versions.head.Last, err
 	}

@@ -240,7 +240,7 @@ func (c *Checkpoints) step(ctx context.Context, s projector.Step, at place) (eve
 // guards the step against that being changed. It refuses the first step of a lane that is
 // not there.
 func (c *Checkpoints) lanes(ctx context.Context, s projector.Step, a *eventstore.Append) (int, error) {
-	stream := c.versionsStream(baseOf(s.Key.Projector))
+	stream := c.versionsStream(s.Key.Name())
 	l, err := c.last(ctx, stream)
 	if err != nil {
 		return 0, err

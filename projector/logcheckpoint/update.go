@@ -184,7 +184,7 @@ func (c *Checkpoints) names(ctx context.Context, m moment, after []projector.Ver
 	}
 	fresh := false
 	for _, v := range after {
-		base := baseOf(v.Key.Projector)
+		base := v.Key.Name()
 		fresh = fresh || m.heads[c.versionsStream(base)].Last.Seqno == 0
 		of[base] = append(of[base], v)
 	}

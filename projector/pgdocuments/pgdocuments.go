@@ -29,7 +29,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -115,16 +114,10 @@ func New(pool *pgxpool.Pool, o *Options) *Documents {
 // Keeps returns the checkpoints, which are a projector.Control.
 func (d *Documents) Keeps() projector.Checkpoints { return d.checkpoints }
 
-// nameOf is the projector's name without the backend.
-func nameOf(key projector.Key) string {
-	name, _, _ := strings.Cut(key.Projector, "/")
-	return name
-}
-
 // Step does a step and what f does, in one transaction.
 func (d *Documents) Step(ctx context.Context, s projector.Step, f func(ctx context.Context, tx guest.Tx) error) error {
 	return d.checkpoints.Step(ctx, s, func(ctx context.Context, tx pgx.Tx) error {
-		t := &transaction{sql: &d.sql, tx: tx, step: s, name: nameOf(s.Key)}
+		t := &transaction{sql: &d.sql, tx: tx, step: s, name: s.Key.Name()}
 		if err := f(ctx, t); err != nil {
 			return err
 		}
@@ -182,21 +175,18 @@ func (d *Documents) Clear(ctx context.Context, name string, version int) error {
 }
 
 // Reset sets a version back to the beginning and removes its documents, in one
-// transaction. Its effects happen again; a rebuild under a new version is better.
-func (d *Documents) Reset(ctx context.Context, name string, version int) error {
-	return d.checkpoints.UpdateTx(ctx, name, func(ctx context.Context, tx pgx.Tx, all []projector.Version) ([]projector.Version, error) {
-		n := 0
-		for i := range all {
-			if all[i].Key.Version == version {
-				projector.ResetVersion(&all[i])
-				n++
+// transaction; see projector.Admin.Reset, also for version 0. store is that of the entries: where they are
+// gone it is ErrTrimmed, unless acceptTrimmed, and the documents stay.
+func (d *Documents) Reset(ctx context.Context, store *eventstore.Store, name string, version int, acceptTrimmed bool) error {
+	admin := projector.NewAdmin(store, d.checkpoints)
+	return admin.ResetWith(ctx, name, version, acceptTrimmed, func(version int, reset func([]projector.Version) ([]projector.Version, error)) error {
+		return d.checkpoints.UpdateTx(ctx, name, func(ctx context.Context, tx pgx.Tx, all []projector.Version) ([]projector.Version, error) {
+			all, err := reset(all)
+			if err == nil {
+				_, err = tx.Exec(ctx, d.sql.clear, name, version)
 			}
-		}
-		if n == 0 {
-			return nil, projector.NotRegistered(projector.Key{Projector: name, Version: version})
-		}
-		_, err := tx.Exec(ctx, d.sql.clear, name, version)
-		return all, err
+			return all, err
+		})
 	})
 }
 

@@ -5,6 +5,7 @@ package pgdocuments_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/wattle-es/wattle/eventstore"
+	"github.com/wattle-es/wattle/eventstore/memlog"
+	"github.com/wattle-es/wattle/handler"
 	"github.com/wattle-es/wattle/migrations/pgtest"
 	"github.com/wattle-es/wattle/projector"
 	"github.com/wattle-es/wattle/projector/guest"
@@ -104,29 +107,69 @@ func TestNoTable(t *testing.T) {
 	}
 }
 
-// A reset takes the documents with it, in the transaction that moves the checkpoint.
+// A reset takes the documents with it, in the transaction that moves the checkpoint; but
+// not where they could not be made again.
 func TestReset(t *testing.T) {
 	pool, schema := pgtest.Schema(t)
-	if err := pgdocuments.EnsureTable(t.Context(), pool, options(schema)); err != nil {
-		t.Fatal(err)
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	ok(pgdocuments.EnsureTable(t.Context(), pool, options(schema)))
 	d := pgdocuments.New(pool, options(schema))
-	key := projector.Key{Projector: "p", Version: 1}
-	if err := d.Reset(t.Context(), "p", 1); !errors.Is(err, projector.ErrNotRegistered) {
+	store := eventstore.New(memlog.New(nil), nil)
+	ok(store.CreateCategory(t.Context(), eventstore.CategorySpec{Name: "account", TrimFreely: true}))
+	if err := d.Reset(t.Context(), store, "counts", 1, false); !errors.Is(err, projector.ErrNotRegistered) {
 		t.Error(err)
 	}
-	to := projector.Checkpoint{Epoch: 1, Holder: eventstore.UUID{1}, Position: 5}
-	if err := d.Step(t.Context(), projector.Step{Key: key, To: to}, func(ctx context.Context, tx guest.Tx) error {
-		return tx.Write(ctx, map[string][]byte{"a": []byte("1")}, nil)
-	}); err != nil {
-		t.Fatal(err)
+	caller, err := handler.NewCaller(t.Context(), guest.New(counts), nil)
+	ok(err)
+	up := func() {
+		t.Helper()
+		_, err := guest.NewProjector(store, "counts", caller, d, nil).CatchUp(t.Context(), 0)
+		ok(err)
 	}
-	if err := d.Reset(t.Context(), "p", 1); err != nil {
-		t.Fatal(err)
+	w := &writer{t: t, store: store, marks: map[eventstore.Stream]eventstore.Mark{}, want: map[string]count{}}
+	w.deposit(rand.New(rand.NewPCG(1, 1)), 60)
+	key := projector.Key{Projector: "counts", Version: 1}
+	// there returns how many documents there are, and the checkpoint.
+	there := func() (n int, kept projector.Checkpoint) {
+		t.Helper()
+		for _, err := range d.All(t.Context(), "counts", 1) {
+			ok(err)
+			n++
+		}
+		kept, err := d.Keeps().Load(t.Context(), key)
+		ok(err)
+		return n, kept
 	}
-	_, found, err := d.Get(t.Context(), "p", 1, "a")
-	kept, err2 := d.Keeps().Load(t.Context(), key)
-	if err := errors.Join(err, err2); err != nil || found || kept.Position != 0 || kept.Epoch != 2 {
-		t.Errorf("found %v, checkpoint %v, %v", found, kept, err)
+	up()
+	all, kept := there()
+	for _, version := range []int{1, 0} { // 0 is the live one
+		ok(d.Reset(t.Context(), store, "counts", version, false))
+		if n, c := there(); n != 0 || c.Position != 0 || c.Epoch <= kept.Epoch {
+			t.Errorf("behind a reset %d documents, checkpoint %v", n, c)
+		}
+		up()
+		if n, c := there(); n != all || c.Position != kept.Position {
+			t.Errorf("handled again: %d documents of %d, checkpoint %v", n, all, c)
+		}
+	}
+	ok(store.ReleaseHold(t.Context(), "projector/counts/1/0", "account", ""))
+	for s, mark := range w.marks {
+		_, err := store.Trim(t.Context(), s, mark.Seqno, false)
+		ok(err)
+	}
+	if err := d.Reset(t.Context(), store, "counts", 1, false); !errors.Is(err, eventstore.ErrTrimmed) {
+		t.Errorf("what is gone cannot be handled again: %v", err)
+	}
+	if n, c := there(); n != all || c.Position != kept.Position {
+		t.Errorf("a reset that was refused left %d documents of %d, checkpoint %v", n, all, c)
+	}
+	ok(d.Reset(t.Context(), store, "counts", 1, true))
+	if n, c := there(); n != 0 || c.Position != 0 {
+		t.Errorf("behind a reset that was told so %d documents, checkpoint %v", n, c)
 	}
 }
