@@ -306,6 +306,7 @@ func (p *Projector) catchUpLanes(ctx context.Context, until time.Time, lanes int
 			failed = append(failed, err)
 		}
 	}
+	p.moveLowest(ctx)
 	if len(failed) == 1 {
 		return more, failed[0]
 	}
@@ -322,7 +323,7 @@ func (p *Projector) catchUpLane(ctx context.Context, until time.Time, lane int) 
 			return more, err
 		}
 	}
-	s.p.moveHold(ctx, s.kept)
+	s.moveHold(ctx)
 	return more, p.tidy(ctx)
 }
 
