@@ -139,6 +139,7 @@ func (c *crew) look(ctx context.Context) (lanes int, err error) {
 		}
 		return lanes, err
 	}
+	began := time.Now()
 	all, err := c.p.versions(ctx)
 	if err != nil {
 		return 0, err
@@ -151,22 +152,37 @@ func (c *crew) look(ctx context.Context) (lanes int, err error) {
 		}
 		lanes = len(v.Lanes)
 		t.p.lay(all)
-		t.compare(v)
+		t.compare(v, began)
 	}
 	c.lanes = lanes
 	c.moveHolds(ctx, all)
 	return lanes, nil
 }
 
-// compare wakes the sessions whose lane was changed from outside.
-func (t *team) compare(v *Version) {
+// compare wakes the sessions whose lane was changed from outside, as the version tells
+// that was looked at from then on. A lane that was seen before that and lies behind what
+// was seen has lost its last steps, in a failover that nobody else may notice: the
+// session may have nothing to do, and so nothing that would be refused. A session that is
+// woken for nothing loads its lane once more.
+func (t *team) compare(v *Version, began time.Time) {
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
 	for lane, m := range t.members {
-		if seen := t.p.lanes[lane]; seen != nil && (lane >= len(v.Lanes) || v.Lanes[lane].Epoch > seen.kept.Epoch) {
+		seen := t.p.lanes[lane]
+		switch {
+		case seen == nil:
+		case lane >= len(v.Lanes), v.Lanes[lane].Epoch > seen.kept.Epoch,
+			seen.saved.Before(began) && t.p.setBack(seen.kept, v.Lanes[lane]):
 			signal(m.s.poke)
 		}
 	}
+}
+
+// setBack says if a checkpoint that was kept is no longer, and what is there is not a later
+// one of the same holder.
+func (p *Projector) setBack(kept, found Checkpoint) bool {
+	return found.Epoch < kept.Epoch ||
+		found.Epoch == kept.Epoch && (found.Holder != kept.Holder || p.source.place(found) < p.source.place(kept))
 }
 
 // moveHolds lets the holds follow the lowest lane, not too often. Every worker does, to
