@@ -369,12 +369,20 @@ func (a *Admin) Rollback(ctx context.Context, name string, o *SwitchOptions) (ve
 // Drop removes a version: its checkpoints, parked keys and holds. Its read model is the
 // caller's to remove. Workers of it stop with ErrFenced, those of a Versioned go on with the
 // others. ErrInvalid if it is live and others are there.
+//
+// For a day a lease of the store says that it was dropped: a worker that finds its version
+// gone without that takes it to be lost in a failover, and registers it anew, as one does
+// that is started.
 func (a *Admin) Drop(ctx context.Context, name string, version int) error {
 	if version < 1 {
 		return invalidAdmin("the number of a version", strconv.Itoa(version))
 	}
+	takeBack, err := a.signDropped(ctx, name, version)
+	if err != nil {
+		return err
+	}
 	var gone []Version
-	err := a.control.Update(ctx, name, func(all []Version) ([]Version, error) {
+	err = a.control.Update(ctx, name, func(all []Version) ([]Version, error) {
 		if _, err := number(all, name, version); err != nil {
 			return nil, err
 		}
@@ -392,6 +400,7 @@ func (a *Admin) Drop(ctx context.Context, name string, version int) error {
 		}), nil
 	})
 	if err != nil {
+		takeBack(err)
 		return err
 	}
 	for _, v := range gone {

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/wattle-es/wattle/eventstore"
 )
 
 // crew is one Run of a projector with Control. Every beat it looks at the version as it
@@ -147,8 +145,7 @@ func (c *crew) look(ctx context.Context) (lanes int, err error) {
 	for _, t := range c.teams {
 		v := t.p.version(all)
 		if v == nil {
-			return 0, &eventstore.Error{Kind: eventstore.ErrFenced, Op: "project " + t.p.key.String(), Wanted: "the version it works on",
-				Found: "that it was dropped", Hint: "stop this worker"}
+			return 0, c.missing(ctx, t.p)
 		}
 		lanes = len(v.Lanes)
 		t.p.lay(all)
