@@ -52,3 +52,9 @@ var beatBugs = area{"beats", "projector", []bug{
 		"x.o.AcceptTrimmed = x.o.AcceptTrimmed || p.o.AcceptTrimmed || p.o.Snapshots",
 		"x.o.AcceptTrimmed = x.o.AcceptTrimmed || p.o.Snapshots", "TestHealthOfWhatWasTrimmed"},
 }}
+
+var pgbeatBugs = area{"pg beats", "projector/pgcheckpoint", []bug{
+	{"checkpoint alone waited for without end", "projector/pgcheckpoint/checkpoints.go",
+		"	bounded, cancel := context.WithTimeout(ctx, c.ttl)",
+		"	bounded, cancel := context.WithCancel(ctx)", "TestSaveThatIsNeverAnswered"},
+}}
