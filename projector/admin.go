@@ -439,7 +439,8 @@ func (a *Admin) Retry(ctx context.Context, name string, version int, streamKey s
 }
 
 // Skip gives up the entry at fault of a parked key, for the reason given, which is kept
-// with the entry; those behind it are handled. Nothing else ever skips an entry.
+// with the entry; those behind it are handled. What was trimmed while it waited is given up
+// too, and the same by Retry with Options.AcceptTrimmed. Nothing else ever skips an entry.
 func (a *Admin) Skip(ctx context.Context, name string, version int, streamKey, why string) error {
 	if streamKey == "" {
 		return invalidAdmin("the key to skip an entry of", "none")

@@ -51,6 +51,18 @@ var beatBugs = area{"beats", "projector", []bug{
 	{"health does not know of a projector that it accepts what was trimmed", "projector/health.go",
 		"x.o.AcceptTrimmed = x.o.AcceptTrimmed || p.o.AcceptTrimmed || p.o.Snapshots",
 		"x.o.AcceptTrimmed = x.o.AcceptTrimmed || p.o.Snapshots", "TestHealthOfWhatWasTrimmed"},
+	{"parked key whose entries were trimmed stays", "projector/park.go",
+		"ok && (skip || s.p.o.AcceptTrimmed) {",
+		"ok && false {", "TestParkedKeyThatWasTrimmed|TestTrimmedKeysMakeRoom"},
+	{"trimmed under a parked key and passed in silence", "projector/park.go",
+		"ok && (skip || s.p.o.AcceptTrimmed) {",
+		"ok {", "TestParkedKeyThatWasTrimmed"},
+	{"entry skipped behind the one that is gone", "projector/park.go",
+		"		passed.Request, passed.Note = Retry, \"\" // the",
+		"		// the", "TestSkippedOnceWhereItWasTrimmed"},
+	{"no record of what was trimmed under a parked key", "projector/park.go",
+		"Park: []Parked{passed}, Skipped: []Parked{record}}",
+		"Park: []Parked{passed}}", "TestParkedKeyThatWasTrimmed"},
 }}
 
 var pgbeatBugs = area{"pg beats", "projector/pgcheckpoint", []bug{
