@@ -63,6 +63,9 @@ var beatBugs = area{"beats", "projector", []bug{
 	{"no record of what was trimmed under a parked key", "projector/park.go",
 		"Park: []Parked{passed}, Skipped: []Parked{record}}",
 		"Park: []Parked{passed}}", "TestParkedKeyThatWasTrimmed"},
+	{"waiter refused where what is gone is accepted", "projector/stream.go",
+		"	p, after, err := s.behind(ctx, at[0].at.Seqno)",
+		"	after := at[0].at.Seqno\n	p, err := s.store.ReadFrom(ctx, s.stream, after, s.limit)", "TestWaitForATrimmedStream"},
 }}
 
 var pgbeatBugs = area{"pg beats", "projector/pgcheckpoint", []bug{
