@@ -79,6 +79,9 @@ func (c *crew) work(ctx context.Context) {
 		switch {
 		case err == nil:
 			failures = 0
+			for _, t := range c.teams {
+				t.p.sees(nil, t.pl.still())
+			}
 		case ctx.Err() != nil:
 			return
 		case outage(err):
@@ -88,7 +91,7 @@ func (c *crew) work(ctx context.Context) {
 			pause = backoff(failures)
 			failures++
 			for _, t := range c.teams {
-				t.p.stuckOn(err)
+				t.p.sees(err, false)
 			}
 			c.p.logger.WarnContext(ctx, "projector cannot see to its lanes; trying again", "pause", pause, "error", err)
 		default:

@@ -66,6 +66,15 @@ var beatBugs = area{"beats", "projector", []bug{
 	{"waiter refused where what is gone is accepted", "projector/stream.go",
 		"	p, after, err := s.behind(ctx, at[0].at.Seqno)",
 		"	after := at[0].at.Seqno\n	p, err := s.store.ReadFrom(ctx, s.stream, after, s.limit)", "TestWaitForATrimmedStream"},
+	{"shadow that has nothing to read not caught up", "projector/crew.go",
+		"t.p.sees(nil, t.pl.still())",
+		"t.p.sees(nil, false)", "TestStatusOfWhoReadsNothing"},
+	{"failed beat told of for ever", "projector/status.go",
+		"	if p.state.blind = err; still {",
+		"	if err != nil {\n		p.state.blind = err\n	}\n	if still {", "TestStatusOfWhoReadsNothing"},
+	{"failed read told of though the lane was left", "projector/puller.go",
+		"				pl.p.stuckOn(nil)\n",
+		"", "TestStatusOfWhoHadToRead"},
 }}
 
 var pgbeatBugs = area{"pg beats", "projector/pgcheckpoint", []bug{
