@@ -245,3 +245,36 @@ func givenUp(t *testing.T, p *projector.Projector) {
 		}
 	}
 }
+
+// A lock that the handler's SQL does not get is no fault of the entry: nothing is parked,
+// and all is handled once whoever has it lets go.
+func TestLockedIsNoFaultOfTheEntry(t *testing.T) {
+	e := newEnv(t)
+	e.deposit(3)
+	other, err := e.pool.Begin(t.Context())
+	e.ok(err)
+	defer other.Rollback(context.Background())
+	_, err = other.Exec(t.Context(), "LOCK TABLE "+e.table)
+	e.ok(err)
+	h := pgcheckpoint.Handler(e.pool, events, func(ctx context.Context, tx pgx.Tx, ev projector.Event[Event]) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '10ms'"); err != nil {
+			return err
+		}
+		return e.insert(ctx, tx, ev)
+	}, e.options())
+	p := projector.New(e.store, "p", "account", h, &projector.Options{Tries: 1})
+	_, err = p.CatchUp(within(t), 0)
+	var entry *projector.EntryError
+	if !errors.Is(err, eventstore.ErrOverloaded) || errors.As(err, &entry) {
+		t.Errorf("%v, want ErrOverloaded of no entry", err)
+	}
+	run(t, p)
+	for limit := time.Now().Add(20 * time.Second); !errors.Is(p.Status().LastError, eventstore.ErrOverloaded); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("%+v", p.Status())
+		}
+	}
+	e.ok(other.Rollback(t.Context()))
+	e.ok(p.Wait(within(t), e.deposit(1)))
+	e.check(4)
+}
