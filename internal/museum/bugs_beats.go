@@ -75,10 +75,16 @@ var beatBugs = area{"beats", "projector", []bug{
 	{"failed read told of though the lane was left", "projector/puller.go",
 		"				pl.p.stuckOn(nil)\n",
 		"", "TestStatusOfWhoHadToRead"},
+	{"outage of a change of lanes taken for others' work", "projector/relay.go",
+		"	if errors.Is(err, errChanged) {\n		return false, nil",
+		"	if err != nil || errors.Is(err, errChanged) {\n		return false, nil", "TestSetLanesTellsOfAnOutage"},
 }}
 
 var pgbeatBugs = area{"pg beats", "projector/pgcheckpoint", []bug{
 	{"checkpoint alone waited for without end", "projector/pgcheckpoint/checkpoints.go",
 		"	bounded, cancel := context.WithTimeout(ctx, c.ttl)",
 		"	bounded, cancel := context.WithCancel(ctx)", "TestSaveThatIsNeverAnswered"},
+	{"lock that others hold taken for the entry's fault", "projector/pgcheckpoint/errors.go",
+		"	case answered && pg.Code == \"55P03\":",
+		"	case answered && pg.Code == \"55P04\":", "TestLockedIsNoFaultOfTheEntry"},
 }}
