@@ -437,12 +437,20 @@ func (a *Admin) Rollback(ctx context.Context, name string, o *SwitchOptions) (ve
 // Drop removes a version: its checkpoints, parked keys and holds. Its read model is the
 // caller's to remove. Workers of it stop with ErrFenced, those of a Versioned go on with the
 // others. ErrInvalid if it is live and others are there.
+//
+// For a day a lease of the store says that it was dropped: a worker that finds its version
+// gone without that takes it to be lost in a failover, and registers it anew, as one does
+// that is started.
 func (a *Admin) Drop(ctx context.Context, name string, version int) error {
 	if version < 1 {
 		return invalidAdmin("the number of a version", strconv.Itoa(version))
 	}
+	takeBack, err := a.signDropped(ctx, name, version)
+	if err != nil {
+		return err
+	}
 	var gone []Version
-	err := a.control.Update(ctx, name, func(all []Version) ([]Version, error) {
+	err = a.control.Update(ctx, name, func(all []Version) ([]Version, error) {
 		if _, err := number(all, name, version); err != nil {
 			return nil, err
 		}
@@ -460,6 +468,7 @@ func (a *Admin) Drop(ctx context.Context, name string, version int) error {
 		}), nil
 	})
 	if err != nil {
+		takeBack(err)
 		return err
 	}
 	return releaseHolds(ctx, a.store, holdName(gone[0].Key))
@@ -472,7 +481,8 @@ func (a *Admin) Retry(ctx context.Context, name string, version int, streamKey s
 }
 
 // Skip gives up the entry at fault of a parked key, for the reason given, which is kept
-// with the entry; those behind it are handled. Nothing else ever skips an entry.
+// with the entry; those behind it are handled. What was trimmed while it waited is given up
+// too, and the same by Retry with Options.AcceptTrimmed. Nothing else ever skips an entry.
 func (a *Admin) Skip(ctx context.Context, name string, version int, streamKey, why string) error {
 	if streamKey == "" {
 		return invalidAdmin("the key to skip an entry of", "none")

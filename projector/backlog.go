@@ -20,6 +20,7 @@ type unhandled struct {
 	until   uint64 // the last place that was given out when it began
 	head    uint64
 	entries []waiting
+	gone    uint64 // entries behind after, none beyond this place, were trimmed; 0: none, or it is accepted
 	foreign string // the store is not the one that the checkpoints are of
 }
 
@@ -48,9 +49,13 @@ func (x *examination) read(ctx context.Context, v *Version) (r unhandled, err er
 // many entries as are looked at. An append under way holds the horizon below what has
 // been committed behind it, so it is waited for, a moment.
 func (x *examination) readFeed(ctx context.Context, v *Version, r *unhandled) error {
-	f := eventstore.Filter{Categories: v.Scope.Categories, Types: v.Scope.Types, AcceptTrimmed: true}
+	f := eventstore.Filter{Categories: v.Scope.Categories, Types: v.Scope.Types, AcceptTrimmed: x.o.AcceptTrimmed}
 	for try := 0; ; try++ {
 		p, err := x.store.ReadFeed(ctx, eventstore.Position(r.through), f, max(1, x.o.Entries-len(r.entries)))
+		if e, ok := errors.AsType[*eventstore.Error](err); ok && e.Kind == eventstore.ErrTrimmed && !f.AcceptTrimmed {
+			r.gone, f.AcceptTrimmed = uint64(e.FirstPosition), true
+			p, err = x.store.ReadFeed(ctx, eventstore.Position(r.through), f, max(1, x.o.Entries-len(r.entries)))
+		}
 		if err != nil {
 			return err
 		}
@@ -99,6 +104,9 @@ func (x *examination) readStream(ctx context.Context, v *Version, r *unhandled) 
 	r.head, r.until = uint64(h.Last.Seqno), uint64(h.Last.Seqno)
 	if r.after > r.until {
 		r.foreign = fmt.Sprintf("it has come to entry %d, the stream to %d only: it lost its end", r.after, r.until)
+	}
+	if uint64(h.Trimmed) > r.after && !x.o.AcceptTrimmed {
+		r.gone = uint64(h.Trimmed)
 	}
 	r.through = max(r.through, uint64(h.Trimmed))
 	for r.through < r.until && len(r.entries) < x.o.Entries {

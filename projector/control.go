@@ -40,6 +40,7 @@ type Control interface {
 	// error of f is returned as it is and nothing has changed. A version that has
 	// checkpoints without being registered, of a handler without Control or of a release
 	// before, is among what f gets, see AdoptVersions, and so registered by it.
+	// Workers register anew what is gone without the sign that [Admin.Drop] leaves.
 	//
 	// When Update returns nil the change is durable. Steps that were under way are
 	// waited for. Who changes a version fences all its lanes; see [Version.Fence].

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/wattle-es/wattle/eventstore"
 )
 
 // crew is one Run of a projector with Control. Every beat it looks at the version as it
@@ -84,6 +82,9 @@ func (c *crew) work(ctx context.Context) {
 		switch {
 		case err == nil:
 			failures = 0
+			for _, t := range c.teams {
+				t.p.sees(nil, t.pl.still())
+			}
 		case ctx.Err() != nil:
 			return
 		case outage(err):
@@ -93,7 +94,7 @@ func (c *crew) work(ctx context.Context) {
 			pause = backoff(failures)
 			failures++
 			for _, t := range c.teams {
-				t.p.stuckOn(err)
+				t.p.sees(err, false)
 			}
 			c.p.logger.WarnContext(ctx, "projector cannot see to its lanes; trying again", "pause", pause, "error", err)
 		default:
@@ -142,6 +143,7 @@ func (c *crew) look(ctx context.Context) (lanes int, err error) {
 		}
 		return lanes, err
 	}
+	began := time.Now()
 	all, err := c.p.versions(ctx)
 	if err != nil {
 		return 0, err
@@ -149,27 +151,41 @@ func (c *crew) look(ctx context.Context) (lanes int, err error) {
 	for _, t := range c.teams {
 		v := t.p.version(all)
 		if v == nil {
-			return 0, &eventstore.Error{Kind: eventstore.ErrFenced, Op: "project " + t.p.key.String(), Wanted: "the version it works on",
-				Found: "that it was dropped", Hint: "stop this worker"}
+			return 0, c.missing(ctx, t.p)
 		}
 		lanes = len(v.Lanes)
 		t.p.lay(all)
-		t.compare(v)
+		t.compare(v, began)
 	}
 	c.lanes = lanes
 	c.moveHolds(ctx, all)
 	return lanes, nil
 }
 
-// compare wakes the sessions whose lane was changed from outside.
-func (t *team) compare(v *Version) {
+// compare wakes the sessions whose lane was changed from outside, as the version tells
+// that was looked at from then on. A lane that was seen before that and lies behind what
+// was seen has lost its last steps, in a failover that nobody else may notice: the
+// session may have nothing to do, and so nothing that would be refused. A session that is
+// woken for nothing loads its lane once more.
+func (t *team) compare(v *Version, began time.Time) {
 	t.p.mu.Lock()
 	defer t.p.mu.Unlock()
 	for lane, m := range t.members {
-		if seen := t.p.lanes[lane]; seen != nil && (lane >= len(v.Lanes) || v.Lanes[lane].Epoch > seen.kept.Epoch) {
+		seen := t.p.lanes[lane]
+		switch {
+		case seen == nil:
+		case lane >= len(v.Lanes), v.Lanes[lane].Epoch > seen.kept.Epoch,
+			seen.saved.Before(began) && t.p.setBack(seen.kept, v.Lanes[lane]):
 			signal(m.s.poke)
 		}
 	}
+}
+
+// setBack says if a checkpoint that was kept is no longer, and what is there is not a later
+// one of the same holder.
+func (p *Projector) setBack(kept, found Checkpoint) bool {
+	return found.Epoch < kept.Epoch ||
+		found.Epoch == kept.Epoch && (found.Holder != kept.Holder || p.source.place(found) < p.source.place(kept))
 }
 
 // moveHolds lets the holds follow the lowest lane, not too often. Every worker does, to

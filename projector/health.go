@@ -21,6 +21,9 @@ type HealthOptions struct {
 	MaxParked int
 	// NoWorkers is for versions that only CatchUp works on: their lanes need no owner.
 	NoWorkers bool
+	// AcceptTrimmed is for a projector that goes on without entries that were trimmed before
+	// it came to them: Options.AcceptTrimmed, or Snapshots. Projector.Health knows.
+	AcceptTrimmed bool
 	// ProveWrites proves, by an Update that changes nothing, that the Control takes changes.
 	// It waits for the steps under way, so give ctx a deadline, and it is no step for free.
 	// Without it that is known of the store (its leases), and of the Control as soon as
@@ -37,7 +40,7 @@ type Health struct {
 	Key  Key
 	Role Role
 	// Ready: every entry that was in the store when the look began is handled, but for what
-	// HealthOptions tolerate, all lanes have a worker that has claimed them, none is paused,
+	// HealthOptions tolerate, none was trimmed before that, all lanes have a worker that has claimed them, none is paused,
 	// no key is parked, and no error is known. Of a shadow: all that the live version has
 	// come to is handled.
 	Ready   bool
@@ -102,6 +105,7 @@ func (p *Projector) Health(ctx context.Context, o *HealthOptions) (Health, error
 		return h, p.mistake
 	}
 	x := &examination{store: p.store, o: o.orDefault(), leased: p.leased, control: p.control, versions: p.asVersions, local: p}
+	x.o.AcceptTrimmed = x.o.AcceptTrimmed || p.o.AcceptTrimmed || p.o.Snapshots
 	return x.examine(ctx, p.whole.Projector, p.whole.Version)
 }
 
@@ -160,7 +164,7 @@ func (x *examination) examine(ctx context.Context, name string, version int) (He
 			h.refuse(err)
 			return h, err
 		}
-		late = late || reads[i].behind(v)
+		late = late || reads[i].gone > 0 || reads[i].behind(v)
 	}
 	if late { // what was handled while it was read does not count
 		if all, err = x.versions(ctx); err == nil {
@@ -288,6 +292,9 @@ func (h *Health) know(p *Projector, key Key) {
 func (x *examination) doubt(h *Health, v *Version, r *unhandled) {
 	if r.foreign != "" {
 		h.reason("%s", r.foreign)
+	}
+	if v.lowest() < r.gone {
+		h.reason("entries through %d were trimmed before it came to them", r.gone)
 	}
 	if h.LastError != nil {
 		h.reason("last error: %v", h.LastError)

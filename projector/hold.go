@@ -66,18 +66,40 @@ func (p *Projector) setHold(ctx context.Context, h eventstore.Hold, at Checkpoin
 // moveHold lets the holds follow the durable checkpoint, not too often. It is no
 // harm if that fails: they hold more than they need to.
 func (p *Projector) moveHold(ctx context.Context, kept Checkpoint) {
-	p.mu.Lock()
-	due := !p.o.NoHold && time.Since(p.held.at) >= holdInterval
-	p.mu.Unlock()
-	if !due {
+	if !p.holdDue() {
 		return
 	}
 	if err := p.hold(ctx, kept); err != nil && ctx.Err() == nil {
-		p.logger.WarnContext(ctx, "hold not moved", "hold", p.HoldName(), "error", err)
-		p.mu.Lock()
-		p.held.at = time.Now()
-		p.mu.Unlock()
+		p.holdStays(ctx, err)
 	}
+}
+
+// moveLowest is moveHold to the lowest lane there is, whoever works on it: the hold is
+// one for all lanes. Without Control there is one lane, whose session moves it.
+func (p *Projector) moveLowest(ctx context.Context) {
+	if p.control == nil || !p.holdDue() {
+		return
+	}
+	all, err := p.versions(ctx)
+	if v := p.version(all); err == nil && v != nil {
+		p.moveHold(ctx, p.lowest(v))
+	} else if err != nil && ctx.Err() == nil {
+		p.holdStays(ctx, err)
+	}
+}
+
+func (p *Projector) holdDue() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.o.NoHold && time.Since(p.held.at) >= holdInterval
+}
+
+// holdStays notes why the hold was not moved.
+func (p *Projector) holdStays(ctx context.Context, err error) {
+	p.logger.WarnContext(ctx, "hold not moved", "hold", p.HoldName(), "error", err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held.at = time.Now()
 }
 
 // Unregister releases the projector's holds: what it has not come to, and what waits under

@@ -204,6 +204,13 @@ func (s *session) replay(ctx context.Context, k Parked) error {
 	skip := k.Request == Skip
 	for {
 		e, after, err := s.firstOf(ctx, k)
+		if passed, record, ok := k.behindTrim(err); ok && (skip || s.p.o.AcceptTrimmed) {
+			if err := s.giveUp(ctx, passed, record); err != nil {
+				return err
+			}
+			k, skip = passed, passed.Request == Skip
+			continue
+		}
 		if errors.Is(err, eventstore.ErrTrimmed) {
 			return s.stillParked(ctx, k, &EntryError{Stream: k.Stream, Seqno: k.Seqno, Position: k.Position, Type: k.Type, Count: 1, Err: err})
 		}
@@ -240,6 +247,45 @@ func (s *session) replay(ctx context.Context, k Parked) error {
 		}
 		k, skip = after, false
 	}
+}
+
+// behindTrim is what a parked key is behind what was trimmed of a stream that waits, as an
+// error of reading it says, and the record of what is gone.
+func (k Parked) behindTrim(err error) (passed, record Parked, ok bool) {
+	refused, is := errors.AsType[*eventstore.Error](err)
+	if !is || refused.Kind != eventstore.ErrTrimmed {
+		return k, k, false
+	}
+	i := slices.IndexFunc(k.Queue, func(q Queued) bool { return q.Stream == refused.Stream && q.From < refused.First })
+	if i < 0 {
+		return k, k, false
+	}
+	from := k.Queue[i].From
+	record, passed = k, k
+	if k.Stream == refused.Stream && from <= k.Seqno && k.Seqno < refused.First {
+		passed.Request, passed.Note = Retry, "" // the entry at fault is gone: there is none to skip
+	} else {
+		record.Stream, record.Seqno, record.Position, record.ID, record.Type = refused.Stream, from, 0, eventstore.UUID{}, ""
+	}
+	if record.Note == "" {
+		record.Note = clip("trimmed while it waited: "+refused.Error(), MaxNoteBytes)
+	}
+	passed.Queue = slices.Clone(k.Queue)
+	passed.Queue[i].From = refused.First
+	passed.Count -= min(passed.Count-1, uint64(refused.First-from))
+	return passed, record, true
+}
+
+// giveUp goes on without what was trimmed under a parked key.
+func (s *session) giveUp(ctx context.Context, passed, record Parked) error {
+	if err := s.holdQueues(ctx, []Parked{passed}); err != nil && !errors.Is(err, eventstore.ErrTrimmed) {
+		return err
+	}
+	if err := s.write(ctx, Step{To: s.again(), Park: []Parked{passed}, Skipped: []Parked{record}}); err != nil {
+		return err
+	}
+	s.p.logger.WarnContext(ctx, "entries of a parked key are gone", "key", record.StreamKey, "stream", record.Stream, "seqno", record.Seqno)
+	return nil
 }
 
 // again is the kept checkpoint under a new epoch of the same holder.

@@ -76,6 +76,10 @@ func (pl *puller) run(ctx context.Context) {
 		ear.listen(ctx)
 		due, pause := pl.due()
 		if len(due) == 0 {
+			if failures > 0 && !pl.wanted() { // whom it failed for has been left
+				pl.p.stuckOn(nil)
+				failures = 0
+			}
 			pl.wait(ctx, pause)
 			continue
 		}
@@ -160,6 +164,31 @@ func (pl *puller) near(leader *box) []*box {
 // open says if there is room in a box, and something to be read for it.
 func (b *box) open() bool {
 	return b.err == nil && len(b.l.entries) < b.pl.p.o.PageSize && b.pl.p.beneath(b.cursor)
+}
+
+// wanted says if something is to be read for some lane, now or later.
+func (pl *puller) wanted() bool {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	for _, b := range pl.boxes {
+		if b.open() {
+			return true
+		}
+	}
+	return false
+}
+
+// still says if there is nothing to read for any lane, because each is a shadow's that has
+// come to where the live version was when that was last looked at.
+func (pl *puller) still() bool {
+	pl.mu.Lock()
+	defer pl.mu.Unlock()
+	for _, b := range pl.boxes {
+		if b.err != nil || pl.p.beneath(b.cursor) {
+			return false
+		}
+	}
+	return len(pl.boxes) > 0
 }
 
 // read looks once. An outage is the error; what concerns the lanes is theirs to deal with.

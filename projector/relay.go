@@ -4,6 +4,7 @@ package projector
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -139,19 +140,17 @@ func (r *relay) try(ctx context.Context) (done bool, err error) {
 		plan[leaf.key] = d
 	}
 	err = r.p.control.Update(ctx, r.p.key.Name(), func(found []Version) ([]Version, error) {
-		done = true
 		for i := range found {
 			if d, ok := plan[found[i].Key]; ok && !d.apply(&found[i]) {
-				done = false
 				return nil, errChanged
 			}
 		}
 		return found, nil
 	})
-	if !done {
+	if errors.Is(err, errChanged) {
 		return false, nil
 	}
-	return true, err
+	return err == nil, err
 }
 
 // division is what the lanes of a version are, levelled, and what they become.

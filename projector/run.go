@@ -163,6 +163,11 @@ func (s *session) follow(ctx context.Context, pl *puller, leave <-chan struct{})
 			}
 		}
 		s.moveHold(ctx)
+		if !ok {
+			if err := s.lookBack(ctx); err != nil {
+				return err
+			}
+		}
 		if !ok || l.end {
 			tidied = time.Now()
 			if err := s.p.tidy(ctx); err != nil {
@@ -177,6 +182,19 @@ func (s *session) moveHold(ctx context.Context) {
 	if s.p.control == nil {
 		s.p.moveHold(ctx, s.kept)
 	}
+}
+
+// lookBack has the only lane there is loaded anew if its checkpoint is not the one that was
+// kept: there is nothing to do, and so no step that would be refused. A crew does it for all.
+func (s *session) lookBack(ctx context.Context) error {
+	if s.p.control != nil {
+		return nil
+	}
+	kept, err := s.p.loadKey(ctx, s.key)
+	if err == nil && !kept.Same(s.kept) {
+		err = errChanged
+	}
+	return err
 }
 
 // retries decides what a failure means for a lane.
@@ -306,6 +324,7 @@ func (p *Projector) catchUpLanes(ctx context.Context, until time.Time, lanes int
 			failed = append(failed, err)
 		}
 	}
+	p.moveLowest(ctx)
 	if len(failed) == 1 {
 		return more, failed[0]
 	}
@@ -322,7 +341,7 @@ func (p *Projector) catchUpLane(ctx context.Context, until time.Time, lane int) 
 			return more, err
 		}
 	}
-	s.p.moveHold(ctx, s.kept)
+	s.moveHold(ctx)
 	return more, p.tidy(ctx)
 }
 

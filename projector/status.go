@@ -57,6 +57,7 @@ type state struct {
 	horizon eventstore.Position
 	looked  time.Time
 	stuck   error // why the store cannot be read
+	blind   error // why the worker cannot see to its lanes
 }
 
 // laneState is the state of a lane, behind Projector.mu.
@@ -80,6 +81,9 @@ func (p *Projector) Status() Status {
 	defer p.mu.Unlock()
 	st := p.state
 	s := Status{Key: p.key, Backend: p.backend.Name, Running: p.running.Load(), Horizon: st.horizon, Looked: st.looked, LastError: st.stuck}
+	if s.LastError == nil {
+		s.LastError = st.blind
+	}
 	s.CaughtUp = len(p.lanes) > 0
 	for i, lane := range slices.Sorted(maps.Keys(p.lanes)) {
 		s.add(lane, p.lanes[lane], i == 0)
@@ -189,7 +193,17 @@ func (p *Projector) failed(lane int, err error) {
 	l.err, l.caughtUp = err, false
 }
 
-// stuckOn notes why the store cannot be read.
+// sees notes why the worker cannot see to its lanes; nil: it can. still says that this tells
+// all there is to know, no lane having anything to read.
+func (p *Projector) sees(err error, still bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.state.blind = err; still {
+		p.state.looked = time.Now()
+	}
+}
+
+// stuckOn notes why the store cannot be read; nil: it can, or there is nothing to read.
 func (p *Projector) stuckOn(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

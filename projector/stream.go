@@ -72,7 +72,12 @@ func (s *stream) page(ctx context.Context, from Checkpoint) (eventstore.Page, ev
 			return p, from.Seqno, err
 		}
 	}
-	for after := from.Seqno; ; {
+	return s.behind(ctx, from.Seqno)
+}
+
+// behind reads behind a seqno, or behind what was trimmed if that is accepted.
+func (s *stream) behind(ctx context.Context, after eventstore.Seqno) (eventstore.Page, eventstore.Seqno, error) {
+	for {
 		p, err := s.store.ReadFrom(ctx, s.stream, after, s.limit)
 		e, ok := errors.AsType[*eventstore.Error](err)
 		if !ok || e.Kind != eventstore.ErrTrimmed || !s.acceptTrimmed || e.First <= after+1 {
@@ -149,9 +154,9 @@ func (s *stream) covers(ctx context.Context, at []cursor, t eventstore.Token) (b
 	if f.Incarnation != t.Incarnation {
 		return false, backlog{}, foreignToken(t, f.Incarnation)
 	}
-	p, err := s.store.ReadFrom(ctx, s.stream, at[0].at.Seqno, s.limit)
-	if s.snapshots && errors.Is(err, eventstore.ErrTrimmed) {
-		return false, backlog{more: true}, nil
+	p, after, err := s.behind(ctx, at[0].at.Seqno)
+	if s.snapshots && after > at[0].at.Seqno {
+		return false, backlog{more: true}, nil // a snapshot brings it
 	}
 	if err != nil {
 		return false, backlog{}, err

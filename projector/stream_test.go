@@ -3,6 +3,8 @@
 package projector_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -168,5 +170,28 @@ func TestDedicatedStream(t *testing.T) {
 		delete(e.marks, log)
 		e.deposit(log, 40)
 		wantKind(t, projector.New(e.store, "p", "log", db, o).Run(t.Context()), eventstore.ErrDiverged)
+	})
+}
+
+// Waiting for what is left of a stream is the same before the first step as behind it.
+func TestWaitForATrimmedStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnv(t, nil)
+		gone := e.deposit("account-a", 5)
+		token := e.deposit("account-a", 5)
+		_, err := e.store.Trim(t.Context(), "account-a", 5, false)
+		e.ok(err)
+		p := projector.New(e.store, "p", "", &database{}, &projector.Options{Stream: "account-a", AcceptTrimmed: true})
+		e.ok(p.Wait(t.Context(), gone))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if lag, ok := errors.AsType[*projector.LagError](p.Wait(ctx, token)); !ok || lag.Behind != 5 || lag.More {
+			t.Errorf("%+v", lag)
+		}
+		_, err = p.CatchUp(t.Context(), 0)
+		e.ok(err)
+		e.ok(p.Wait(t.Context(), token))
+		strict := projector.New(e.store, "strict", "", &database{}, &projector.Options{Stream: "account-a"})
+		wantKind(t, strict.Wait(t.Context(), token), eventstore.ErrTrimmed)
 	})
 }

@@ -307,6 +307,27 @@ func ignore(err, kind error) error {
 	return err
 }
 
+// refusing is a control that takes no changes.
+type refusing struct {
+	*worker
+	err error
+}
+
+func (c refusing) Update(context.Context, string, func([]projector.Version) ([]projector.Version, error)) error {
+	return c.err
+}
+
+// A control that cannot be changed is what is told, not that others took the lanes.
+func TestSetLanesTellsOfAnOutage(t *testing.T) {
+	e, l := newEnv(t, nil), newLedger()
+	_, err := projector.New(e.store, "p", "account", l).CatchUp(t.Context(), 0)
+	e.ok(err)
+	for _, kind := range []error{eventstore.ErrUnavailable, eventstore.ErrUnknown} {
+		h := refusing{&worker{ledger: l}, &eventstore.Error{Kind: kind, Op: "test"}}
+		wantKind(t, projector.New(e.store, "p", "account", h).SetLanes(t.Context(), 4), kind)
+	}
+}
+
 // Lanes that have come differently far are divided anew, up and down, without repeating
 // or skipping; and a change that is broken off anywhere is done again.
 func TestSetLanes(t *testing.T) {

@@ -143,7 +143,7 @@ live. With --wait it waits until it has, to within ten seconds.`,
 					done = fmt.Sprintf("version %d has caught up", version)
 					ctx, cancel := within(c.Context(), w.timeout)
 					defer cancel()
-					if err := p.waitFor(ctx, s, k, args[0], version); err != nil {
+					if err := p.waitFor(ctx, s, k, args[0], version, accept); err != nil {
 						return err
 					}
 				}
@@ -168,6 +168,7 @@ func parseVersion(s string) (int, error) {
 
 func (p *projecting) switchCommand() *cobra.Command {
 	var o projector.SwitchOptions
+	var accept bool
 	var w waiting
 	c := &cobra.Command{
 		Use:   "switch NAME VERSION",
@@ -179,7 +180,8 @@ again. The old one goes on in the shadow, so that wattle projector rollback is i
 A version that is more than --max-behind positions behind is refused, unless --force is given:
 what it lacks it handles after the switch. So is leaving parked keys of the live version, unless
 --leave-parked is given, and a version with parked keys of its own, unless --take-parked is. With
---wait it waits first until the version has caught up, to within ten seconds.`,
+--wait it waits first until the version has caught up, to within ten seconds; in vain if entries
+were trimmed before it came to them, unless --accept-trimmed is given.`,
 		Example: `  wattle projector switch balances 2 --wait --timeout 10m`,
 		Args:    arguments("NAME", "VERSION"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -194,7 +196,7 @@ what it lacks it handles after the switch. So is leaving parked keys of the live
 				if w.wait {
 					ctx, cancel := within(c.Context(), w.timeout)
 					defer cancel()
-					if err := p.waitFor(ctx, s, k, args[0], version); err != nil {
+					if err := p.waitFor(ctx, s, k, args[0], version, accept); err != nil {
 						return err
 					}
 				}
@@ -210,6 +212,7 @@ what it lacks it handles after the switch. So is leaving parked keys of the live
 	c.Flags().Uint64Var(&o.MaxBehind, "max-behind", 0, fmt.Sprintf("how many positions it may lack (default %d, but no more than a tenth of what the live one has come through)", projector.DefaultMaxBehind))
 	parkedFlags(c, &o)
 	c.Flags().BoolVar(&o.Force, "force", false, "switch however far it is behind")
+	trimmedFlag(c, &accept)
 	w.flags(c, "wait until it has caught up, then switch")
 	return c
 }

@@ -169,8 +169,9 @@ the store's clock where a worker has a lease there.
 
 It is ready if every entry that was in the store when the look began is handled, every lane has
 a worker, none is paused and no key is parked; of a shadow, if it has come to where the live
-version is. --max-lag, --max-parked and --no-workers say what is tolerated. With --check the exit
-code is 8 if it is not ready, for probes.
+version is. It is not if entries were trimmed before it came to them. --max-lag, --max-parked,
+--no-workers and --accept-trimmed say what is tolerated. With --check the exit code is 8 if it is
+not ready, for probes.
 
 With --watch it prints how it gets on, until it is ready: how far it is, how fast, and how long
 it will take at that rate. Positions are those of the whole store.`,
@@ -202,6 +203,7 @@ it will take at that rate. Positions are those of the whole store.`,
 	flags.DurationVar(&f.o.MaxLag, "max-lag", 0, "how old the oldest entry that is not handled may be, as 30s")
 	flags.IntVar(&f.o.MaxParked, "max-parked", 0, "how many keys may be parked")
 	flags.BoolVar(&f.o.NoWorkers, "no-workers", false, "lanes need no worker: they are worked on now and then (CatchUp)")
+	trimmedFlag(c, &f.o.AcceptTrimmed)
 	return c
 }
 

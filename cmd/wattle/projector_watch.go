@@ -188,8 +188,10 @@ func (e *lateError) Unwrap() error { return e.err }
 var waitTolerates = projector.HealthOptions{MaxLag: 10 * time.Second, MaxParked: math.MaxInt}
 
 // waitFor waits until a version has caught up, with progress on a terminal.
-func (p *projecting) waitFor(ctx context.Context, s *open.Store, k open.Keeper, name string, version int) error {
-	w := p.watcher(s, k, name, version, waitTolerates)
+func (p *projecting) waitFor(ctx context.Context, s *open.Store, k open.Keeper, name string, version int, acceptTrimmed bool) error {
+	o := waitTolerates
+	o.AcceptTrimmed = acceptTrimmed
+	w := p.watcher(s, k, name, version, o)
 	var line atomic.Value
 	line.Store("")
 	stop := p.app.console.progress(func() string { return line.Load().(string) })

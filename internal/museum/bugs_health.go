@@ -97,6 +97,6 @@ var projectorCommandBugs = area{"projector commands", "cmd/wattle", []bug{
 		"	return append(all, Keeper{\"log\", log}), nil",
 		"	_ = log\n	return all, nil", "TestProjectorKeptInTheLog"},
 	{"switches before it has caught up", "cmd/wattle/projector_change.go",
-		"				if w.wait {\n					ctx, cancel := within(c.Context(), w.timeout)\n					defer cancel()\n					if err := p.waitFor(ctx, s, k, args[0], version); err != nil {\n						return err\n					}\n				}\n				if err",
-		"				if err", "TestProjectorWatchesWhatIsStuck"},
+		"				if w.wait {\n					ctx, cancel := within(c.Context(), w.timeout)\n					defer cancel()\n					if err := p.waitFor(ctx, s, k, args[0], version, accept); err != nil {\n						return err\n					}\n				}\n				if err",
+		"				_ = accept\n				if err", "TestProjectorWatchesWhatIsStuck"},
 }}

@@ -41,7 +41,7 @@ var areas = []area{
 	logBugs,
 	linearMemlogBugs, linearPglogBugs, hammerBugs,
 	aggregateBugs, aggregateUnknownBugs,
-	projectorBugs, lanesBugs, projectorStoreBugs, pgcheckpointBugs, reactorBugs, timerBugs, controlBugs, pgcontrolBugs, beginBugs,
+	projectorBugs, lanesBugs, beatBugs, pgbeatBugs, projectorStoreBugs, pgcheckpointBugs, reactorBugs, timerBugs, controlBugs, pgcontrolBugs, beginBugs,
 	natsannounceBugs, followBugs, migrationBugs,
 	loanBugs, deadlineBugs, bankBugs, bankWorkersBugs, bankpgBugs,
 	cliBugs, loadBugs, costBugs,

@@ -105,7 +105,9 @@ func (c *Checkpoints) save(ctx context.Context, s projector.Step) error {
 	}
 	defer conn.Release()
 	update, args := c.sql.swap(s)
-	tag, err := conn.Exec(ctx, update, args...)
+	bounded, cancel := context.WithTimeout(ctx, c.ttl) // it commits itself: see commit
+	defer cancel()
+	tag, err := conn.Exec(bounded, update, args...)
 	if err != nil {
 		return drop(ctx, conn.Conn(), translate("save checkpoint", err, writing))
 	}

@@ -89,8 +89,8 @@ func kindOf(code string) (hint string, kind error) {
 }
 
 // ofHandler sorts an error of the handler's function. A lost connection is an
-// outage, a transaction lost against another one is begun again, the rest is the
-// function's own.
+// outage, and so is a lock that others did not let go of in time; a transaction lost
+// against another one is begun again, the rest is the function's own.
 func ofHandler(ctx context.Context, conn *pgx.Conn, err error, long bool) error {
 	pg, answered := errors.AsType[*pgconn.PgError](err)
 	cause := err // what is no fault of the entry does not name it
@@ -106,6 +106,8 @@ func ofHandler(ctx context.Context, conn *pgx.Conn, err error, long bool) error 
 		return hinted(err, "the transaction idled for longer than its TTL and was ended by the server: compute before the transaction, or raise Options.TTL")
 	case conn.IsClosed(), answered && fatal(pg):
 		return &eventstore.Error{Kind: eventstore.ErrUnavailable, Op: "project", Err: cause, Hint: "the connection was lost; nothing was committed"}
+	case answered && pg.Code == "55P03": // lock_timeout, NOWAIT
+		return &eventstore.Error{Kind: eventstore.ErrOverloaded, Op: "project", Err: cause, Hint: "another transaction holds what the handler's SQL locks; nothing was committed"}
 	case answered && (pg.Code == "25006" || pg.Code[:2] == "53"):
 		hint, kind := kindOf(pg.Code)
 		return &eventstore.Error{Kind: kind, Op: "project", Err: cause, Hint: hint}

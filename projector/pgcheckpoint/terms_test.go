@@ -186,6 +186,44 @@ func (e *env) entry() eventstore.Entry {
 // projector gives it up, so that it can meet the new primary, and is exactly once when
 // that turns out to be the old one.
 func TestCommitThatIsNeverAnswered(t *testing.T) {
+	e, srv := newOwnServer(t)
+	h := pgcheckpoint.Handler(e.pool, events, e.insert, &pgcheckpoint.Options{TTL: 300 * time.Millisecond})
+	p := projector.New(e.store, "p", "account", h)
+	run(t, p)
+	e.ok(p.Wait(within(t), e.deposit(2)))
+	srv.Set(t, "synchronous_standby_names", "nobody")
+	token := e.deposit(3)
+	givenUp(t, p)
+	srv.Set(t, "synchronous_standby_names", "")
+	e.ok(p.Wait(within(t), token))
+	e.check(5)
+}
+
+// The same of a checkpoint that is kept alone, in one statement.
+func TestSaveThatIsNeverAnswered(t *testing.T) {
+	e, srv := newOwnServer(t)
+	var handled atomic.Int64
+	h := projector.Sink(pgcheckpoint.NewCheckpoints(e.pool, &pgcheckpoint.Options{TTL: 300 * time.Millisecond}),
+		func(_ context.Context, _ projector.Key, batch []eventstore.Entry) error {
+			handled.Add(int64(len(batch)))
+			return nil
+		})
+	p := projector.New(e.store, "p", "account", h)
+	run(t, p)
+	e.ok(p.Wait(within(t), e.deposit(2)))
+	srv.Set(t, "synchronous_standby_names", "nobody")
+	token := e.deposit(3)
+	givenUp(t, p)
+	srv.Set(t, "synchronous_standby_names", "")
+	e.ok(p.Wait(within(t), token))
+	if n := handled.Load(); n < 5 {
+		t.Errorf("%d entries handled", n)
+	}
+}
+
+// newOwnServer keeps the read model on a server of its own, whose settings may be changed.
+func newOwnServer(t *testing.T) (*env, *pgtest.Server) {
+	t.Helper()
 	srv := pgtest.NewServer(t)
 	e := newEnv(t)
 	pool, err := pgxpool.New(t.Context(), srv.DSN())
@@ -195,18 +233,48 @@ func TestCommitThatIsNeverAnswered(t *testing.T) {
 	e.ok(migrations.Up(t.Context(), pool, ""))
 	_, err = pool.Exec(t.Context(), "CREATE TABLE wattle.model (n int GENERATED ALWAYS AS IDENTITY, position bigint)")
 	e.ok(err)
-	h := pgcheckpoint.Handler(pool, events, e.insert, &pgcheckpoint.Options{TTL: 300 * time.Millisecond})
-	p := projector.New(e.store, "p", "account", h)
-	run(t, p)
-	e.ok(p.Wait(within(t), e.deposit(2)))
-	srv.Set(t, "synchronous_standby_names", "nobody")
-	token := e.deposit(3)
+	return e, srv
+}
+
+// givenUp waits until a step is given up whose answer does not come.
+func givenUp(t *testing.T, p *projector.Projector) {
+	t.Helper()
 	for limit := time.Now().Add(20 * time.Second); !errors.Is(p.Status().LastError, eventstore.ErrUnknown); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("it waits on: %+v", p.Status())
 		}
 	}
-	srv.Set(t, "synchronous_standby_names", "")
-	e.ok(p.Wait(within(t), token))
-	e.check(5)
+}
+
+// A lock that the handler's SQL does not get is no fault of the entry: nothing is parked,
+// and all is handled once whoever has it lets go.
+func TestLockedIsNoFaultOfTheEntry(t *testing.T) {
+	e := newEnv(t)
+	e.deposit(3)
+	other, err := e.pool.Begin(t.Context())
+	e.ok(err)
+	defer other.Rollback(context.Background())
+	_, err = other.Exec(t.Context(), "LOCK TABLE "+e.table)
+	e.ok(err)
+	h := pgcheckpoint.Handler(e.pool, events, func(ctx context.Context, tx pgx.Tx, ev projector.Event[Event]) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '10ms'"); err != nil {
+			return err
+		}
+		return e.insert(ctx, tx, ev)
+	}, e.options())
+	p := projector.New(e.store, "p", "account", h, &projector.Options{Tries: 1})
+	_, err = p.CatchUp(within(t), 0)
+	var entry *projector.EntryError
+	if !errors.Is(err, eventstore.ErrOverloaded) || errors.As(err, &entry) {
+		t.Errorf("%v, want ErrOverloaded of no entry", err)
+	}
+	run(t, p)
+	for limit := time.Now().Add(20 * time.Second); !errors.Is(p.Status().LastError, eventstore.ErrOverloaded); time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("%+v", p.Status())
+		}
+	}
+	e.ok(other.Rollback(t.Context()))
+	e.ok(p.Wait(within(t), e.deposit(1)))
+	e.check(4)
 }

@@ -32,9 +32,9 @@ func (c *Checkpoints) Update(ctx context.Context, name string, f func([]projecto
 
 // UpdateTx is Update for a function that changes the read model too, in the same
 // transaction and after the locks of the lanes are held: it can be emptied while the
-// checkpoints are set back, see projector.Admin.ResetWith. f cannot end tx. An error of f is returned as it is, but for
-// those of a lost connection (ErrUnavailable), and of a transaction that was lost against
-// another one, which is begun again.
+// checkpoints are set back, see projector.Admin.ResetWith. f cannot end tx. An error of f is
+// returned as it is, but for those of a lost connection (ErrUnavailable) and of a lock timeout
+// (ErrOverloaded), and of a transaction that was lost against another one, which is begun again.
 func (c *Checkpoints) UpdateTx(ctx context.Context, name string, f func(ctx context.Context, tx pgx.Tx, all []projector.Version) ([]projector.Version, error)) error {
 	return c.update(ctx, name, f, func(err error, conn *pgx.Conn, long bool) error { return ofHandler(ctx, conn, err, long) })
 }
