@@ -32,7 +32,7 @@ func (a *app) publishCommand() *cobra.Command {
 		Short: "publish messages to a topic",
 		Long: `Publish writes DATA as one message, or without it each line of its input as one. It prints where
 each went once it is durable. Messages of one key are in one partition, in their order; without a
-key they may be in any.
+key they may be in any. Empty lines are passed over.
 
 What is not answered is sent again with the same ID, which the topic knows: no message is there
 twice. With --id that holds over runs of the command, too, within the topic's dedup window.
@@ -49,6 +49,9 @@ is refused with the database's own URL.`,
 			}
 			if p.id != "" && len(args) == 1 {
 				return &usageError{"DATA with --id, which names one message", "none", ""}
+			}
+			if p.separate != "" && (len(args) == 2 || p.key != "") {
+				return &usageError{"--key-separator with lines of input, each with a key of its own", "it with DATA or --key", ""}
 			}
 			return a.topicsBy(c.Context(), (*open.Target).Publishing, &open.Options{Logger: a.logger()}, func(s topic.Service) error {
 				if len(args) == 2 {

@@ -167,6 +167,8 @@ func (o *office) topics(t *testing.T) {
 	at("", "publish", "orders", `{"n":2}`, "--key", "alice", "--id", "first").wants(t, exitRefused, "batch ID reused")
 	at("bob,two\n\nbob,three\n", "publish", "orders", "--key-separator", ",").wants(t, 0)
 	at("bob", "publish", "orders", "--key-separator", ",").wants(t, exitUsage, "line 1")
+	at("", "publish", "orders", "x", "--key-separator", ",").wants(t, exitUsage, "--key-separator")
+	at("", "publish", "orders", "--key", "a", "--key-separator", ",").wants(t, exitUsage, "--key-separator")
 	at("", "consume", "orders").wants(t, 0, "alice", `{"n":12345678901234567890}`, "two", "three")
 	at("", "consume", "orders", "--consumer", "billing", "-o", "json").wants(t, 0, `"data":{"n":12345678901234567890}`)
 	if r := at("", "consume", "orders", "--consumer", "billing").wants(t, 0); r.out != "" {
