@@ -66,7 +66,7 @@ var serverBugs = area{"server", "server", []bug{
 	{"who does not read holds the service up", "server/call.go",
 		"	w.timer.Reset(w.timeout)\n	defer w.timer.Stop()\n	n, err :=", "	n, err :=", "TestSlowReader"},
 	{"denial not logged", "server/authorize.go",
-		"			s.logger.Log(context.Background(), level, \"wattle: denied\", \"identity\", clean(c.caller.identity), \"procedure\", c.proc.path,\n				\"verb\", string(a.Verb), \"resource\", clean(a.Resource), \"rule\", clean(d.Rule))\n", "", "TestDenialsAreLogged"},
+		"			s.logger.Log(context.Background(), level, \"wattle: denied\", \"identity\", clean(c.caller.identity), \"procedure\", c.proc.path,\n				\"verb\", string(a.Verb), \"resource\", clean(a.Resource), \"rule\", clean(d.Rule))\n", "			_ = level\n", "TestDenialsAreLogged"},
 	{"resource goes into the log as it came", "server/authorize.go",
 		"\"resource\", clean(a.Resource), \"rule\"", "\"resource\", a.Resource, \"rule\"", "TestDenialsAreLogged"},
 	{"identity from a header of anybody", "server/identity.go",
