@@ -134,10 +134,10 @@ func TestHubSlowSubscriber(t *testing.T) {
 	})
 	must(t, err)
 	defer stop()
-	defer open() // first
 	stopFast, err := h.Subscribe(t.Context(), nil, fast.hear)
 	must(t, err)
 	defer stopFast()
+	defer open() // first, whatever waits for it
 	announced := make(chan error, 1)
 	go func() {
 		err := h.Announce(t.Context(), []eventstore.Announcement{hintOf("account-first", 1)})
