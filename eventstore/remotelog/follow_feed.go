@@ -62,7 +62,7 @@ func (s *streams) followFeed(ctx context.Context, c feedCall, send func(feedMess
 		defer unlink()
 	}
 	defer s.poll.join("", c.filter.Categories...)()
-	return inStream(op, f.run(ctx))
+	return inStream(ctx, op, f.run(ctx))
 }
 
 func (f *feedFollower) run(ctx context.Context) error {

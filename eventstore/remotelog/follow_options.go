@@ -4,6 +4,7 @@ package remotelog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -192,8 +193,12 @@ func (s *streams) ending(ctx context.Context, op string) error {
 	}
 }
 
-// inStream is an error as it ends a stream: a log that was closed is a server that ends.
-func inStream(op string, err error) error {
+// inStream is an error as it ends a stream: a log that was closed is a server that ends,
+// and what failed because the call's context has ended tells why that has.
+func inStream(ctx context.Context, op string, err error) error {
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return context.Cause(ctx)
+	}
 	if isKind(err, eventstore.ErrClosed) {
 		return goingAway(op)
 	}

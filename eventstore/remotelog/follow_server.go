@@ -47,7 +47,7 @@ func (s *streams) follow(ctx context.Context, c followCall, send func([]eventsto
 		defer unlink()
 	}
 	defer s.poll.join(c.stream, category)()
-	return inStream(op, f.run(ctx))
+	return inStream(ctx, op, f.run(ctx))
 }
 
 // clamp puts what a caller asks for within the bounds.

@@ -206,7 +206,9 @@ func TestFollowEndsWithCause(t *testing.T) {
 	e.start("127.0.0.1:0")
 	e.append("account-a", 1, 0)
 	n := 0
-	for _, err := range e.client(e.address, false).Follow(within(t), "account-a", eventstore.Mark{}) {
+	l := e.client(e.address, false)
+	l.streams.heartbeat = DefaultHeartbeat // on a busy machine silence would end it
+	for _, err := range l.Follow(within(t), "account-a", eventstore.Mark{}) {
 		if n++; n == 1 {
 			must(t, err)
 			(<-cut)()
@@ -214,6 +216,48 @@ func TestFollowEndsWithCause(t *testing.T) {
 		}
 		wantErr(t, err, ErrDenied)
 	}
+}
+
+// It is the cause that is told also where the end meets the store.
+func TestFollowEndsWithCauseWhileReading(t *testing.T) {
+	log := &cutLog{Log: memlog.New(nil)}
+	e := newStreamEnv(t, log, StreamOptions{})
+	e.append("account-a", 1, 0)
+	for name, call := range map[string]func(context.Context) error{
+		"follow": func(ctx context.Context) error {
+			return e.service.streams.follow(ctx, followCall{stream: "account-a"}, func([]eventstore.Entry, bool) error { return nil })
+		},
+		"feed": func(ctx context.Context) error {
+			return e.service.streams.followFeed(ctx, feedCall{filter: eventstore.Filter{Categories: []eventstore.Category{"account"}}}, func(feedMessage) error { return nil })
+		},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		end := func() { cancel(&eventstore.Error{Kind: ErrDenied, Op: "follow", Hint: "rule 7"}) }
+		log.cut.Store(&end) // the poll may read too
+		if err := call(ctx); !errors.Is(err, ErrDenied) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// cutLog ends a context in the middle of a read.
+type cutLog struct {
+	*memlog.Log
+	cut atomic.Pointer[func()]
+}
+
+func (l *cutLog) ReadFrom(ctx context.Context, s eventstore.Stream, after eventstore.Seqno, limit int) (eventstore.Page, error) {
+	if end := l.cut.Load(); end != nil {
+		(*end)()
+	}
+	return eventstore.Page{}, ctx.Err()
+}
+
+func (l *cutLog) ReadFeed(ctx context.Context, after eventstore.Position, f eventstore.Filter, limit int) (eventstore.FeedPage, error) {
+	if end := l.cut.Load(); end != nil {
+		(*end)()
+	}
+	return eventstore.FeedPage{}, ctx.Err()
 }
 
 // Draining ends followers at once and refuses new ones.

@@ -38,7 +38,7 @@ func (s *streams) produce(ctx context.Context, receive func() (streaming.Request
 	if errors.Is(err, streaming.ErrCutShort) {
 		return s.ending(ctx, op)
 	}
-	return inStream(op, err)
+	return inStream(ctx, op, err)
 }
 
 func touched(a *eventstore.Append) []eventstore.Stream {

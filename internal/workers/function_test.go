@@ -26,9 +26,9 @@ func TestFunctionsByChance(t *testing.T) {
 	c := &calls{fleet: f, end: time.Now().Add(long)}
 	stop, unwatch := f.appending(), f.watch()
 	var going sync.WaitGroup
-	for range 3 {
+	for first := range 3 { // so that each kind of fault happens, whatever the dice say
 		w, dice := f.joinFunction(), rand.New(rand.NewPCG(f.dice.Uint64(), 3))
-		going.Go(func() { c.chance(w, dice) })
+		going.Go(func() { c.chance(w, dice, first) })
 	}
 	going.Wait()
 	stop()
@@ -116,11 +116,11 @@ func (c *calls) count(n *int) {
 }
 
 // chance calls a function again and again, and does to its process what dice say.
-func (c *calls) chance(w *worker, dice *rand.Rand) {
+func (c *calls) chance(w *worker, dice *rand.Rand, what int) {
 	call := func() { w.tell("call %v", budget) }
 	for time.Now().Before(c.end) && !c.Failed() {
 		some := func(most time.Duration) time.Duration { return time.Duration(dice.Int64N(int64(most))) }
-		switch dice.IntN(6) {
+		switch what {
 		case 0:
 			c.count(&c.inside)
 			if _, died := c.answer(w, func() {
@@ -154,6 +154,7 @@ func (c *calls) chance(w *worker, dice *rand.Rand) {
 			}
 		}
 		time.Sleep(some(50 * time.Millisecond))
+		what = dice.IntN(6)
 	}
 }
 
