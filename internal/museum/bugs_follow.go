@@ -101,7 +101,7 @@ var followBugs = area{"follow", "eventstore/remotelog", []bug{
 		"	if err := x.s.o.Still(ctx); err != nil {\n		return err\n	}\n",
 		"", "TestFollowStill"},
 	{"end that meets the store told as a broken call", "eventstore/remotelog/follow_options.go",
-		"	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {\n", "	if ctx.Err() != nil && err == nil {\n", "TestFollowEndsWithCauseWhileReading"},
+		"	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {\n", "	if ctx.Err() != nil && errors.Is(err, ErrGoingAway) {\n", "TestFollowEndsWithCauseWhileReading"},
 	{"streams without a bound", "eventstore/remotelog/follow_options.go",
 		"case s.open >= s.o.Streams:",
 		"case false:", "TestStreamsAreBounded"},
