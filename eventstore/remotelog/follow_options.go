@@ -63,8 +63,8 @@ type StreamOptions struct {
 	// ProduceWindow and ProduceBytes bound the requests of one Produce that are under way;
 	// what comes behind them is not read yet. 0: DefaultProduceWindow, DefaultProduceBytes.
 	ProduceWindow, ProduceBytes int
-	// ProduceBytesOfAll bounds the bytes of what is under way of all Produces together: who
-	// finds no room waits, and its next request is not read. 0: DefaultProduceOfAll.
+	// ProduceBytesOfAll bounds what the requests of all Produces that are not done have in
+	// memory, in bytes: who finds no room waits, and its next request is not read. 0: DefaultProduceOfAll.
 	ProduceBytesOfAll int
 	// AppendTimeout bounds each append of a Produce. 0: DefaultAppendTimeout.
 	AppendTimeout time.Duration

@@ -16,20 +16,19 @@ import (
 // Request is one as it was read.
 type Request[Q any] struct {
 	Value Q
-	Bytes int   // of the message
+	Bytes int   // in memory
 	Err   error // in place of Value: it could not be read
 }
 
 // Pipeline serves streams of requests Q with answers A, of which those that touch one K
 // are carried out one behind the other. Its fields are not changed while it serves.
 type Pipeline[Q, A any, K comparable] struct {
-	// Window and Bytes bound what is under way of one stream, and All that of every
-	// stream; what comes behind is not read yet. One request that is larger than Bytes
-	// goes alone.
+	// Window and Bytes bound what is not answered of one stream, and All what is not done
+	// of every stream; what comes behind is not read yet. One request that is larger than
+	// Bytes goes alone.
 	Window, Bytes int
 	All           *Room
-	// Keys are those that a request touches, none for one that has no order. Nil keys of
-	// two requests have them carried out side by side.
+	// Keys are those that a request touches, none for one that has no order.
 	Keys func(*Q) []K
 	// Do carries a request out, in the context of the stream. What is not to be broken off
 	// when that ends Do has to do in another one.
@@ -66,8 +65,9 @@ type run[Q, A any, K comparable] struct {
 
 // Serve carries out what receive returns until it answers io.EOF, and sends the answers in
 // their order. The first error ends it when all before it are answered: what was read
-// behind it is not begun, unless it was already. What was begun is waited for. It is ErrCutShort that ends it where ctx ends, or Draining. receive must
-// return when x is told to stop reading.
+// behind it is not begun, unless it was already. What was begun is waited for. It is
+// ErrCutShort that ends it where ctx ends, or Draining. receive must return when x is told
+// to stop reading.
 func (p *Pipeline[Q, A, K]) Serve(ctx context.Context, x *Exchange, receive func() (Request[Q], error), send func(A) error) error {
 	r := &run[Q, A, K]{Pipeline: p, window: newWindow(p.Window, p.Bytes, p.All), last: map[K]*underway[Q, A]{}}
 	r.failed.Store(math.MaxInt64)

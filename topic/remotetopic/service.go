@@ -58,8 +58,8 @@ type ServiceOptions struct {
 	// Window and WindowBytes bound the publications of one PublishStream that are under
 	// way; what comes behind them is not read yet. 0: DefaultWindow, DefaultWindowBytes.
 	Window, WindowBytes int
-	// WindowBytesOfAll bounds the bytes of what is under way of all PublishStreams together:
-	// who finds no room waits, and its next publication is not read. 0: DefaultWindowOfAll.
+	// WindowBytesOfAll bounds what the publications of all PublishStreams that are not done
+	// have in memory, in bytes: who finds no room waits, and its next one is not read. 0: DefaultWindowOfAll.
 	WindowBytesOfAll int
 	// MessageBytes is about how much payload a message of Consume has: it ends with the one
 	// that passes this. 0: DefaultMessageBytes, which is the most.
